@@ -27,7 +27,7 @@ is marked; the exit status is 0 all the same. --against compares with an earlier
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark; the exit status, as that of the commands of attnscale."""
+    """Run the benchmark; return the exit status, as the commands of attnscale do."""
     return run_command(argv, _parser())
 
 
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 
 def _cases(options: argparse.Namespace, before: bench.Baseline | None) -> list[str] | None:
-    """The cases that are asked for by name; those of a file or of a report where none are."""
+    """The named cases; by default those of the file for --against or of the report."""
     if options.only or options.sets:
         return options.only  # type: ignore[no-any-return]  # of argparse
     named = [*(bench.PEER_CASES if options.report is not None else ()), *(before.cases if before else ())]
@@ -105,12 +105,12 @@ def _verdict(report: bench.Report, before: bench.Baseline) -> FoundError | None:
 
 
 def _show(progress: Callable[[str], None], row: Any) -> None:
-    """A row on a terminal, as soon as it is measured; the table has it again."""
+    """Show a row on a terminal as soon as it is measured, before the table."""
     if sys.stderr.isatty():
         progress("")
         print(row.line(), file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "notebooks"))  # a case runs models of studies
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "notebooks"))  # cases run models of studies
     sys.exit(main())

@@ -4,8 +4,8 @@ r"""Time of the Triton kernels on a GPU, beside PyTorch's attention, flex_attent
 python benchmarks/gpu_attention.py --n 512 2048 8192 --dim 64 128 --json
 
 Forward: the output alone, and the output with lse and entropy. Backward: from the gradient of the output, and
-from those of output and entropy. Candidates take turns, and a time is the median over the rounds. No GPU was
-at hand when this was written: it has not been run.
+from the gradients of output and entropy. Candidates take turns, and a time is the median over the rounds. Not
+yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-_BY_HAND = 8192  # the longest rows whose matrix of weights is written out
+_BY_HAND = 8192  # longest rows with the matrix of weights in memory
 Candidate = Callable[[], Any]
 
 
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _candidates(shape: tuple[int, ...], *, causal: bool, backward: bool) -> dict[str, Candidate]:
-    """What to time, by name: a forward pass, or a backward pass whose forward pass has been run."""
+    """Calls to time, by name: a forward pass, or a backward pass after its forward pass."""
     generator = torch.Generator("cuda").manual_seed(0)
     query, key, value = (
         torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16).requires_grad_(backward)
@@ -85,7 +85,7 @@ def _candidates(shape: tuple[int, ...], *, causal: bool, backward: bool) -> dict
 
 
 def _runs(name: str, call: Candidate) -> bool:
-    """Whether a candidate runs here at all; a backend that has no kernel for the call does not."""
+    """Whether a candidate runs here; a backend without a kernel for the call does not."""
     try:
         call()
         torch.cuda.synchronize()
@@ -134,7 +134,7 @@ def _by_hand(query: Any, key: Any, value: Any, *, causal: bool) -> tuple[torch.T
 
 
 def _backward_of(call: Candidate, tensors: tuple[Any, ...]) -> Candidate:
-    """The backward pass from ones, of everything that the forward pass gives."""
+    """The backward pass from ones for all results of the forward pass."""
     found = call()
     outputs = [x for x in (found if isinstance(found, tuple) else (found,)) if x.requires_grad]
     ones = [torch.ones_like(x) for x in outputs]
@@ -142,7 +142,7 @@ def _backward_of(call: Candidate, tensors: tuple[Any, ...]) -> Candidate:
 
 
 def _median_times(candidates: dict[str, Candidate], rounds: int) -> dict[str, float]:
-    """Milliseconds of each, medians over rounds in which they take turns."""
+    """Milliseconds of each candidate, medians over rounds in which they take turns."""
     for call in candidates.values():
         for _ in range(3):
             call()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""How much longer a step of training takes that attnscale.torch.Monitor records.
+r"""Cost of attnscale.torch.Monitor: time of a recorded training step over that of a plain step.
 
 python benchmarks/monitor_cost.py
 """
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _ratio(layers: int, heads: int, width: int, n: int, texts: int, rounds: int) -> float:
-    """The time of a recorded step over that of the plain ones around it; median of the rounds."""
+    """Time of a recorded step over that of the plain steps around it; median over the rounds."""
     torch.manual_seed(0)
     sizes = {"n_layer": layers, "n_head": heads, "n_embd": width, "n_positions": n, "vocab_size": 512}
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
@@ -47,7 +47,7 @@ def _ratio(layers: int, heads: int, width: int, n: int, texts: int, rounds: int)
         optimizer.zero_grad()
         return time.perf_counter() - start
 
-    for number in range(4):  # not counted
+    for number in range(4):  # warm-up
         step(number)
     turns = [(step(1), step(0), step(1)) for _ in range(rounds)]
     return median(2 * recorded / (before + after) for before, recorded, after in turns)

@@ -59,7 +59,7 @@ def _measured(options: argparse.Namespace) -> tuple[int, int, list[VariantCost]]
 
 
 def _read(path: Path) -> tuple[int, int, list[VariantCost]]:
-    """What --json printed of an earlier run."""
+    """Costs from the --json output of an earlier run."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     return stored["heads"], stored["head_dim"], [VariantCost(**each) for each in stored["costs"]]
 
@@ -88,7 +88,7 @@ def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
 
 
 def _first_of_slope(costs: list[VariantCost]) -> int:
-    """The first length of slopes: short calls measure fixed costs, so from 4096 on if there are two."""
+    """First length for slopes: 4096 if there are two from there on, since short calls measure fixed costs."""
     lengths = sorted({cost.n for cost in costs})
     return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
 
@@ -98,7 +98,7 @@ def _slope(costs: list[VariantCost], what: str, first: int) -> float:
 
 
 def _crossover(name: str, groups: dict[str, list[VariantCost]]) -> float | None:
-    """The n from which a variant is faster; None also for variants of the exact kernel, where it is noise."""
+    """The n from which a variant is faster; None also for variants of the exact kernel (noise)."""
     if name in ("exact", "exact causal", "kattention"):
         return None
     return bench.crossover(_exact_of(name, groups), groups[name])

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""How fast are the variants beside the packages of others that compute the same on a CPU?
+r"""Speed of the variants beside other packages that compute the same on a CPU.
 
     pip install . "torch==2.13.0"
     pip install --no-deps performer-pytorch local-attention linformer linear-attention-transformer einops \
         axial-positional-embedding hyper-connections product-key-memory colt5-attention
     python benchmarks/variant_peers.py --n 4096 16384
 
-Packages that are not installed are named and left out. Prints how far the results are apart, and the time of
-the package over ours, taken in turns.
+Packages that are not installed are named and left out. Prints the difference of the results, and the
+package's time over ours, measured in turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Call = Callable[[], Any]
 
 
 class Peer(NamedTuple):
-    """A peer package; `prepare(q, k, v)` gives our call and its own, equal to `tolerance` of the largest."""
+    """A peer package; `prepare(q, k, v)` returns our call and its own, equal to a relative `tolerance`."""
 
     package: str
     what: str
@@ -43,22 +43,22 @@ class Peer(NamedTuple):
 
 
 def load(name: str) -> Any:
-    """A module of a package, whose import may warn and print."""
+    """Import a module of a package, without its warnings and output."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return importlib.import_module(name)
 
 
 def tensors(*arrays: Array) -> list[Any]:
-    """The arrays as tensors with a batch axis, as the packages want them."""
+    """The arrays as tensors with a batch axis, as the packages need them."""
     torch = load("torch")
     return [torch.from_numpy(x)[None] for x in arrays]
 
 
 def performer(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
-    """FAVOR+ with 256 features and one projection, without the 1e-4 that the package adds to every feature.
+    """FAVOR+ with 256 features and one projection, without the package's 1e-4 added to every feature.
 
-    For standard normal rows of 64 channels most features are smaller than that.
+    For standard normal rows of 64 channels most features are smaller than 1e-4.
     """
     package = load("performer_pytorch.performer_pytorch")
     weights = package.gaussian_orthogonal_random_matrix(256, q.shape[-1])
@@ -87,7 +87,7 @@ def performer_efficient(q: Array, k: Array, v: Array) -> tuple[Call, Call]:
 
 
 def performer_linear(q: Array, k: Array, v: Array, causal: bool) -> tuple[Call, Call]:
-    """performer-pytorch's sums with the features elu(x) + 1, as linear attention has them."""
+    """performer-pytorch's sums with the features elu(x) + 1 of linear attention."""
     package = load("performer_pytorch.performer_pytorch")
     elu = load("torch").nn.functional.elu
     sums = package.causal_linear_attention_noncuda if causal else package.linear_attention
@@ -179,7 +179,7 @@ def measure(peer: Peer, n: int, shape: tuple[int, int], how: argparse.Namespace)
         ours, theirs = peer.prepare(q, k, v)
         start = time.process_time()
         apart = difference(ours(), theirs())
-        # A call of minutes says enough when it is timed once.
+        # A call of minutes is timed only once.
         rounds = 1 if time.process_time() - start > how.slow else how.repeat
         samples = interleave({"ours": ours, "theirs": theirs}, rounds, min_seconds=0.05)
     if how.cpu_time:

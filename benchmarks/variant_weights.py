@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-r"""What the weights of the variants are like against n, on real heads and on random ones.
+r"""Statistics of the weights of the variants against n, on real heads and on random ones.
 
 Entropy, largest weight, support, effective rank and the weight of the nearest key, for exact attention, its
 normalizers and the linear-time variants: on 18 heads of all-MiniLM-L6-v2 and on standard normal queries and
-keys of the same shape. Weights are read off with unit vectors as values, so that every variant is measured
-as it computes.
+keys of the same shape. Unit vectors as values make each variant return the weights that it applies.
 
     python benchmarks/variant_weights.py --n 64 512
 """

@@ -3,7 +3,7 @@
 // Seconds of forward passes in this engine: the module, and a plain loop over typed arrays. Run by benchmarks/wasm.py, in
 // Node and in Chromium.
 
-/** What a page would write: a row of scores, its softmax, the sum of values. */
+/** Plain attention of a page: a row of scores, its softmax, the sum of values. */
 function plain(query, key, value, output, d) {
   const n = query.length / d;
   const scale = 1 / Math.sqrt(d);
@@ -39,7 +39,7 @@ function seconds(run) {
   return least;
 }
 
-/** By the type and n, as `here` in benchmarks/wasm.py has it. */
+/** Seconds by type and n, as for `here` in benchmarks/wasm.py. */
 export function measure(core, sizes, headDim) {
   const found = {};
   for (const type of [Float32Array, Float64Array])

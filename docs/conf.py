@@ -27,32 +27,32 @@ exclude_patterns = [
 ]
 html_theme = "furo"
 html_title = f"attnscale {release}"
-# MathJax as one file with all its extensions, which draws glyphs itself: pages load neither parts nor fonts.
+# MathJax as one file with all its extensions and glyphs: pages load no further parts or fonts.
 MATHJAX = files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg-full.js"
 html_static_path = ["_static", str(MATHJAX)]
-html_extra_path = ["_example"]  # goes beside index.html as it is
+html_extra_path = ["_example"]  # copied unchanged beside index.html
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 mathjax_path = MATHJAX.name
-mathjax4_config = {"options": {"enableMenu": False}}  # as of Sphinx 9 also for MathJax 3, which this is
+mathjax4_config = {"options": {"enableMenu": False}}  # from Sphinx 9 on also for MathJax 3, used here
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
-# The notebooks come with their outputs, which tests/package/test_notebooks.py keeps up with the code.
+# The notebooks are stored with their outputs; tests/package/test_notebooks.py checks them against the code.
 nb_execution_mode = "off"
 nb_code_prompt_show = "Show what is asserted"
 nb_code_prompt_hide = "Hide what is asserted"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-# attnscale.torch is documented also where they are not installed.
+# attnscale.torch is also documented if they are not installed.
 autodoc_mock_imports = [name for name in ("torch", "transformers") if find_spec(name) is None]
 numpydoc_show_class_members = False
 # numpydoc would turn the words of a parameter's type into references that do not exist.
 numpydoc_xref_param_type = False
 
-# Sphinx reads only what lies below docs/: notebooks are copied in, and the pages of the laws and of the C++
-# headers, lists and pictures are written from the package. Nothing of it is kept in git.
+# Sphinx reads only docs/: notebooks are copied there, and pages of laws and C++ headers, lists and pictures
+# are generated from the package. None of these files is in git.
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "notebooks")]
 from _cpp_pages import cpp_index, write_cpp_pages  # noqa: E402
@@ -92,7 +92,7 @@ write_generated(
 
 
 def _give_captions_a_level(app, page, template, context, tree):
-    """Captions of lists of pages say that they are headings, but not of which level."""
+    """Add the missing level to captions of page lists, which are marked as headings."""
     for part in ("body", "furo_navigation_tree"):
         if part in context:
             context[part] = context[part].replace('role="heading">', 'role="heading" aria-level="2">')

@@ -1,11 +1,11 @@
 #!/bin/sh
-# torch.nn.TransformerEncoderLayer in evaluation takes a mask of numbers for one of hidden keys.
+# torch.nn.TransformerEncoderLayer in evaluation treats a float mask as a mask of hidden keys.
 #
-# The documentation of torch.nn.Transformer, to which the layer's refers, says that a mask of floats is added to the
-# scores. In training, and wherever gradients are on, it is. In evaluation without gradients the layer is one fused
-# operator, which makes the mask boolean: every number but 0 hides the key. Distances as ALiBi adds them leave each
-# query with its own position alone. nn.MultiheadAttention does not take that path with such a mask (pull request
-# 107641 of PyTorch); the layer does.
+# The documentation of torch.nn.Transformer, to which the layer's refers, says that a float mask is added to
+# the scores. That is true in training, and with gradients enabled. In evaluation without gradients the layer
+# is one fused operator, which makes the mask boolean: every number except 0 hides the key. With ALiBi's
+# distances each query sees only its own position. nn.MultiheadAttention avoids that path with such a mask
+# (pull request 107641 of PyTorch); the layer does not.
 #
 # Fails if the behaviour changes.
 set -eu

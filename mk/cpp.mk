@@ -32,7 +32,7 @@ test-neon: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-neon build/hea
 	$(call say,C++ tests: aarch64 under qemu)
 	$(call build_and_ctest,neon)
 
-# The C++ tests have passed with these sources: `make test` does not run them again; test-cpp and test-example do.
+# Stamp of passed C++ tests: `make test` skips them for unchanged sources; test-cpp and test-example do not.
 $(STAMPS)/tested-cpp: $(STAMPS)/install $(CPP_SOURCES) CMakePresets.json
 	@$(MAKE) --no-print-directory test-example
 	@touch $@
@@ -50,8 +50,8 @@ test-example: test-cpp ## test-cpp, then a project that uses the installed packa
 	  build/example/by-pkg-config; \
 	else echo "-- no pkg-config: its file is not tried"; fi
 
-# The package as a shared library: two of the examples, pkg-config, exported symbols, and use by a project that is
-# compiled with -ffast-math.
+# The package as a shared library: two examples, pkg-config, exported symbols, and use by a project compiled
+# with -ffast-math.
 test-shared: $(STAMPS)/system-build ## a project that uses the installed shared library (in check)
 	$(call say,a project that uses the installed shared library)
 	rm -rf build/shared/prefix build/example-shared

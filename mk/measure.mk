@@ -5,13 +5,14 @@
 .PHONY: bench peers
 
 BENCH := --full
-# A line for each run; commit one that says something.
+# A line for each run; commit informative ones.
 HISTORY := benchmarks/history.jsonl
 
 bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl
 	$(BIN)/python benchmarks/bench.py --history $(HISTORY) $(BENCH)
 
-# Other attentions, installed outside the environment; not part of CI. ggml is compiled for this CPU: no cache.
+# Other packages, installed outside the environment; not part of CI. ggml is compiled for this CPU, without a
+# cache.
 PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 openvino-telemetry==2025.2.0 ncnn==1.0.20261020 \
   ggml-python==0.0.45 flatbuffers==25.12.19 protobuf==7.36.2
 

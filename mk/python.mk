@@ -15,8 +15,8 @@ test-python: $(STAMPS)/tools ## at the SIMD level that this machine chooses (in 
 	$(call say,pytest)
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
 
-# Tests that depend on the kernels, at the levels that this machine has and did not choose. The files are named, so that
-# pytest reads no others, which import PyTorch.
+# Tests that depend on the kernels, at the other levels of this machine. The files are named so that pytest
+# does not read others, which import PyTorch.
 test-levels: $(STAMPS)/test-tools ## at the other SIMD levels (in check)
 	$(call say,pytest at the other SIMD levels)
 	@levels=$$($(BIN)/python scripts/other_levels.py) && \
@@ -26,19 +26,19 @@ test-levels: $(STAMPS)/test-tools ## at the other SIMD levels (in check)
 	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $(SIDE_BY_SIDE) -m levels -k "$${level#*:}" $$files || exit 1; \
 	done
 
-# Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples, the WebAssembly
-# module. The files are named so that pytest reads no others.
+# Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples, the
+# WebAssembly module. The files are named so that pytest does not read others.
 test-rest: $(STAMPS)/tools $(STAMPS)/system-browser build/vision ## those with the mark maintainer (in check)
 	$(call say,pytest: what a maintainer adds)
 	@files=$$(grep -rlE 'mark\.maintainer' tests --include='*.py' | sed 's|/pairs.py||') && \
 	$(PYTEST) $(SIDE_BY_SIDE) -m maintainer $$files
 
-# For a Python without its lock (3.14t with PYTHON_GIL=0).
+# For a free-threaded Python (3.14t with PYTHON_GIL=0).
 test-threads: $(STAMPS)/test-tools ## calls from many threads
 	$(call say,pytest: many Python threads)
 	$(BIN)/pytest -q tests/runtime/test_many_threads.py
 
-# With the lock, which each long call releases.
+# With the GIL, which each long call releases.
 test-threads-tsan: $(STAMPS)/test-tools ## calls from many threads, under the thread sanitizer
 	$(call say,pytest: many Python threads under the thread sanitizer)
 	scripts/sanitized $(CURDIR)/$(BIN)/python tsan -m pytest -q -p no:xdist tests/runtime/test_many_threads.py

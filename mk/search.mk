@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-#: Searches for errors, none of them in test or check
+#: Searches for errors, not part of test or check
 
 .PHONY: mutants fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz
 

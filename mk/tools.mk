@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What is installed: the environment, the package in it, tools and sources of others. A stamp for each step.
+# Installation: the environment, the package in it, tools and third-party sources. Each step has a stamp.
 
-# apt and pip wait for their servers side by side.
+# apt and pip run in parallel.
 $(STAMPS)/venv: scripts/make-venv scripts/system-packages
 	$(call say,virtual environment)
 	@mkdir -p $(STAMPS)
@@ -16,8 +16,8 @@ $(STAMPS)/system-%: scripts/system-packages
 	@touch $@
 
 PIP_INSTALL := scripts/pip-install $(BIN)/python
-# Editable: changes of Python files are live, changes of C++ files rebuild here. Levels that emulate those for bfloat16
-# are included: the C++ tests have compiled their kernels anyway.
+# Editable: changed Python files take effect at once, changed C++ files rebuild here. The emulated bfloat16
+# levels are included: the C++ tests compile their kernels anyway.
 EDITABLE := $(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e
 
 $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
@@ -25,23 +25,23 @@ $(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SO
 	@$(EDITABLE) '.[plot]'
 	@touch $@
 
-# Tools of test-quick and lint: no PyTorch, no JAX.
+# Tools of test-quick and lint, without PyTorch and JAX.
 $(STAMPS)/test-tools: $(STAMPS)/install
 	$(call say,test tools)
 	@$(EDITABLE) '.[test,lint]' build
 	@touch $@
 
-# Packages that the variants are compared with, and their imports: small, without their own requirements.
+# Packages to compare with the variants, and their imports: small, without their own requirements.
 VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 local-attention==1.11.2 \
   linformer==0.2.3 einops==0.8.2 hyper-connections==0.4.11 axial-positional-embedding==0.3.12 \
   product-key-memory==0.3.0 colt5-attention==0.11.2
 
-# Kernels for a GPU are interpreted, and compiled for GPUs that are not here, by the version that the same release of
-# PyTorch takes; 200 MB, without requirements. Tests pin the registers and spills of this version.
+# GPU kernels are interpreted, and compiled for absent GPUs, by the version that this release of PyTorch uses;
+# 200 MB, without requirements. Tests pin the registers and spills of this version.
 TRITON := triton==3.7.1
 
-# Everything that a test or a page of the documentation needs. The audit is compared with the code of one version of
-# transformers: a later one may compute the same in other steps.
+# Everything that tests and documentation need. The audit is compared with one version of transformers: a
+# later one may compute the same in other steps.
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
 	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
@@ -50,8 +50,8 @@ $(STAMPS)/tools: $(STAMPS)/install
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
 	@touch $@ $(STAMPS)/test-tools
 
-# Models of images that tests watch, outside the environment: transformers imports any torchvision that it finds, and
-# the package index has only one for GPUs, whose operators PyTorch for CPUs does not load.
+# Image models for tests, outside the environment: transformers imports any torchvision that it finds, and the
+# package index has only a GPU build, whose operators the CPU build of PyTorch does not load.
 VISION := timm==1.0.31 torchvision==0.28.0
 
 build/vision: $(STAMPS)/tools
@@ -63,7 +63,7 @@ build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
 	scripts/fetch-xsimd14 $(BIN)/python $@
 	@touch $@
 
-# Header libraries of the system alone: cross-compilers must not see the rest of /usr/include.
+# Only the header libraries of the system: cross-compilers must not see the rest of /usr/include.
 build/headers:
 	@mkdir -p $@
 	@for name in xsimd xtensor xtl doctest; do ln -sfn /usr/include/$$name $@/$$name; done

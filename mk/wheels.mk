@@ -4,7 +4,7 @@
 
 .PHONY: wasm wheels wheels-again check-wheels check-sdist check-ports
 
-# Not part of `make check`: the compiler has 411 MB, and the whole takes a quarter of an hour.
+# Not part of `make check`: the compiler has 411 MB, and all targets take a quarter of an hour.
 WHEEL_TOOLS := build/wheel-tools
 
 $(WHEEL_TOOLS)/ready: packaging/wheel-tools.txt scripts/make-venv scripts/system-packages
@@ -14,7 +14,7 @@ $(WHEEL_TOOLS)/ready: packaging/wheel-tools.txt scripts/make-venv scripts/system
 	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r packaging/wheel-tools.txt
 	@touch $@
 
-# Built only if there is none; `make wasm` builds it anew, and its tests.
+# Built only if missing; `make wasm` always builds it, and its tests.
 $(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
 	$(call say,the core in WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py

@@ -16,10 +16,10 @@
 # # Attention and its entropy
 #
 # The scale in front of $q \cdot k$ decides over how many keys a query spreads its attention. This notebook
-# measures that spread by the entropy of the attention weights, derives the three facts about it that
-# everything else in this project rests on (claims **T3**, **T4** and **T6** of the register), and then
-# watches 18 heads of a real encoder as the text grows from 32 to 512 tokens: under the standard scale
-# $1/\sqrt d$, under $\log_{512} n/\sqrt d$ and under $\ln n/\sqrt d$.
+# measures that spread by the entropy of the attention weights. It derives three facts that everything else in
+# this project rests on (claims **T3**, **T4** and **T6** of the register). Then it follows 18 heads of a real
+# encoder as the text grows from 32 to 512 tokens: under the standard scale $1/\sqrt d$, under $\log_{512}
+# n/\sqrt d$ and under $\ln n/\sqrt d$.
 #
 # Every statement with a number is followed by a cell that asserts it. Logarithms are natural, entropies are
 # in nats.
@@ -58,13 +58,13 @@ print(f"attnscale {at.__version__}")
 # %% [markdown]
 # ## Entropy is lse minus the mean score (T6)
 #
-# A row of attention has scores $s_j = \lambda\, q \cdot k_j$ and weights $p_j = e^{s_j} / Z$ with
-# $Z = \sum_j e^{s_j}$. The kernels already keep $\mathrm{lse} = \ln Z$ to normalise the row. Put
-# $\ln p_j = s_j - \mathrm{lse}$ into the definition of the entropy:
+# A row of attention has scores $s_j = \lambda\, q \cdot k_j$ and weights $p_j = e^{s_j} / Z$ with $Z = \sum_j
+# e^{s_j}$. The kernels already keep $\mathrm{lse} = \ln Z$ to normalise the row. Substitute $\ln p_j = s_j -
+# \mathrm{lse}$ in the definition of the entropy:
 #
 # $$H = -\sum_j p_j \ln p_j = \sum_j p_j\,(\mathrm{lse} - s_j) = \mathrm{lse} - \mathbb E_p[s].$$
 #
-# So the entropy costs one more running sum, $\sum_j e^{s_j} s_j$, and no matrix of weights. That is why
+# So the entropy costs one more running sum, $\sum_j e^{s_j} s_j$, and no matrix of weights.
 # `attention_statistics` returns it from the same pass over the keys.
 
 # %%
@@ -80,14 +80,14 @@ np.testing.assert_allclose(rows.entropy, by_definition, atol=1e-12)
 np.testing.assert_allclose(rows.entropy, rows.lse - rows.mean_score, atol=1e-12)
 
 # %% [markdown]
-# Both parts of the identity merge, so the entropy of a long row follows from its pieces. If the pieces $A$
-# and $B$ of the keys have $(\mathrm{lse}_A, m_A)$ and $(\mathrm{lse}_B, m_B)$, where $m$ is the mean score,
-# the whole row has
+# Both terms can be merged, so the entropy of a long row follows from its pieces. If the pieces $A$ and $B$ of
+# the keys have $(\mathrm{lse}_A, m_A)$ and $(\mathrm{lse}_B, m_B)$, where $m$ is the mean score, the whole
+# row has
 #
 # $$\mathrm{lse} = \ln\left(e^{\mathrm{lse}_A} + e^{\mathrm{lse}_B}\right), \qquad
 # m = w\, m_A + (1 - w)\, m_B, \qquad w = e^{\mathrm{lse}_A - \mathrm{lse}}.$$
 #
-# `merge_states` does this, and the outputs go the same way as the mean scores.
+# `merge_states` does this; outputs merge like mean scores.
 
 # %%
 value = rng.standard_normal(key.shape)
@@ -97,9 +97,9 @@ np.testing.assert_allclose(at.merge_states(pieces).entropy, by_definition, atol=
 # %% [markdown]
 # ## From uniform to one-hot (T3)
 #
-# Write $s_j = a x_j$ with a fixed $x$ and let $a$, the scale, vary. At $a = 0$ all weights are $1/n$. As
-# $a \to \infty$ the weights go to the largest $x_j$, and keys that tie for it share. The log-sum-exp is
-# squeezed on the way: its largest term alone is a lower bound, $n$ times that term an upper bound,
+# Write $s_j = a x_j$ with a fixed $x$ and let $a$, the scale, vary. At $a = 0$ all weights are $1/n$. As $a
+# \to \infty$ all weight goes to the largest $x_j$; keys that tie for it share it equally. The largest term of
+# the sum is a lower bound of the sum, and $n$ times that term an upper bound:
 #
 # $$e^{a \max x} \le \sum_j e^{a x_j} \le n\, e^{a \max x}
 # \quad\Longrightarrow\quad
@@ -158,8 +158,8 @@ with at.plot.style():
 #   \frac{\mathrm{softmax}(a x)_j}{\mathrm{softmax}(a x)_k} = \left(\frac{p_j}{p_k}\right)^a,$$
 #
 # since the normaliser of $p$ cancels. With $a > 1$ every ratio of a small weight to a large one shrinks, the
-# smallest ratios most, and the sum is brought back to 1 afterwards: this is how an article (of April 2023, on
-# the Johnson-Lindenstrauss lemma) explains what a factor such as $\log_{512} n$ does. What decides is the
+# smallest ratios most, and the sum is normalised to 1 again. An article of April 2023, on the
+# Johnson-Lindenstrauss lemma, explains a factor such as $\log_{512} n$ in this way. What matters is the
 # *ratio*, not that weights are below 1: the largest weight is below 1 too, and grows.
 
 # %%
@@ -167,7 +167,7 @@ p = softmax(x)
 for power in (0.3, 1.5, 4.0):
     np.testing.assert_allclose(p**power / (p**power).sum(), softmax(power * x), rtol=1e-13)
 ratios = softmax(1.5 * x) / p
-assert (np.diff(ratios[:-1]) > 0).all()  # the smaller, the more it loses
+assert (np.diff(ratios[:-1]) > 0).all()  # smaller weights lose more
 assert ratios[0] < 0.4
 assert p[-1] < 1 < ratios[-1]  # below 1, and it gains
 print("weights", p.round(3), "  to the power 1.5", softmax(1.5 * x).round(3))
@@ -205,14 +205,14 @@ assert (np.diff(entropy) < 0).all()
 #
 # $$\ln n - H(a) = \int_0^a t\, \mathrm{Var}_{p_t}(x)\, \mathrm dt.$$
 #
-# The left side is what a row gives up against equal weights: its *deficit*. If all $x_j$ lie in a range of
-# width $R$, no distribution on them has a variance above $R^2/4$ (half the weight at either end), so the
-# integral is at most $a^2 R^2 / 8$:
+# The left side is the entropy that a row lacks compared with equal weights: its *deficit*. If all $x_j$ lie
+# in a range of width $R$, no distribution on them has a variance above $R^2/4$ (half the weight at either
+# end), so the integral is at most $a^2 R^2 / 8$:
 #
 # $$H(a) \;\ge\; \ln n - \frac{(a R)^2}{8}.$$
 #
-# With bounded scores the entropy therefore must grow like $\ln n$: this is dilution. Only a scale, or a
-# range of scores, that grows with $n$ can hold it back.
+# With bounded scores the entropy must therefore grow like $\ln n$: this is dilution. Only a scale, or a range
+# of scores, that grows with $n$ can prevent it.
 
 # %%
 deficit = np.log(x.size) - entropy
@@ -257,9 +257,9 @@ with at.plot.style():
 # Python language reference: heads 0 to 5 of the layers 0, 2 and 5. For a prefix length $n$ we let the first
 # $n$ queries see the first $n$ keys and average the entropy over these queries.
 #
-# One caveat. The model reads in both directions, so beyond layer 0 the vectors of a prefix have already
-# seen the whole text. Layer 0 is free of this: its queries and keys depend on their own token and position
-# only. We look at the layers one by one below.
+# One caveat: the model reads in both directions, so beyond layer 0 the vectors of a prefix depend on the
+# whole text. In layer 0 queries and keys depend only on their own token and position. We look at each layer
+# below.
 
 # %%
 data = at.datasets.minilm_qk()
@@ -290,22 +290,20 @@ for law, values in mean.items():
     print(f"{law:15}", *(f"{value:6.3f}" for value in values))
 
 # %% [markdown]
-# What the numbers say, and what they do not:
+# Results, and their limits:
 #
 # - Under $1/\sqrt d$ the mean entropy grows by 0.52 nat with the first doubling and by 0.64 nat with the
-#   last. Equal weights would add $\ln 2 = 0.69$, and nothing in the standard scale can hold the growth
-#   below that for long: the deficit of rows with bounded scores is bounded.
-# - $\log_{512} n$ is at most 1 up to $n = 512$: in this range the law *flattens short rows*, and it meets
-#   the standard scale at 512. Entropy grows by 0.35 to 0.41 nat a doubling. That is slower, and it is not
-#   invariance.
-# - $\ln n$ holds the mean entropy nearly constant, between 0.69 and 0.56 nat: two effective keys or fewer,
-#   if the mean entropy is made a number of keys. Averaged over the rows, $e^H$ falls from 2.73 to 2.48, and
-#   7 heads at 32 tokens, 5 at 512, have a mean entropy above $\ln 2$. Nearly constant is not the same as
-#   useful: these heads were trained at $1/\sqrt d$, and [notebook 3](03_entropy_invariance.ipynb) shows them
-#   saturated.
+#   last. Equal weights would add $\ln 2 = 0.69$. Under the standard scale the growth cannot stay below that
+#   for long: the deficit of rows with bounded scores is bounded.
+# - $\log_{512} n$ is at most 1 up to $n = 512$: in this range the law *flattens short rows*, and it meets the
+#   standard scale at 512. Entropy grows by 0.35 to 0.41 nat a doubling: slower, but not invariant.
+# - $\ln n$ keeps the mean entropy nearly constant, between 0.69 and 0.56 nat; as $e$ to the mean entropy,
+#   that is two effective keys or fewer. The mean of $e^H$ over the rows falls from 2.73 to 2.48, and 7 heads
+#   at 32 tokens, 5 at 512, have a mean entropy above $\ln 2$. Nearly constant does not mean useful: these
+#   heads were trained at $1/\sqrt d$, and [notebook 3](03_entropy_invariance.ipynb) shows them saturated.
 #
-# This model reads at most 512 tokens, so nothing here shows what the laws do beyond the length they are
-# normalised at.
+# This model reads at most 512 tokens, so the laws are not tested beyond the length at which they are
+# normalised.
 
 # %%
 growth = {law: np.diff(values) for law, values in mean.items()}
@@ -326,8 +324,8 @@ np.testing.assert_allclose([each.mean() for each in keys], [2.73, 2.48], atol=5e
 assert [(entropy["natural_log_n"][i] > np.log(2)).sum() for i in (0, -1)] == [7, 5]
 
 # %% [markdown]
-# The order of the laws is the same in every layer, layer 0 included, where a prefix is a prefix in every
-# sense.
+# The order of the laws is the same in every layer, including layer 0, where a prefix depends on nothing after
+# it.
 
 # %%
 doublings = np.log2(lengths[-1] / lengths[0])
@@ -339,10 +337,10 @@ for layer in np.unique(data.layers):
     assert growth_here["natural_log_n"] < growth_here["log_n"] < growth_here["standard"]
 
 # %% [markdown]
-# Layer 5 grows by *more* than $\ln 2$ a doubling, which equal weights cannot do. Its short prefixes are
-# sharper than their length explains: the beginning of a text is a special place. `[CLS]` alone takes 23 %
-# of the weight of these heads at $n = 64$ and 7 % at $n = 512$. The same number of tokens from further on
-# in the text, without `[CLS]`, starts flatter and grows by less than $\ln 2$.
+# The entropy of layer 5 grows by *more* than $\ln 2$ a doubling, which equal weights cannot do. Its short
+# prefixes are sharper than their length explains, because the beginning of a text is special. `[CLS]` alone
+# takes 23 % of the weight of these heads at $n = 64$ and 7 % at $n = 512$. The same number of tokens from
+# further on in the text, without `[CLS]`, starts flatter and grows by less than $\ln 2$.
 
 # %%
 last = data.layers == 5
@@ -384,9 +382,9 @@ assert effective.min() < 1.3
 assert effective.max() > 300
 
 # %% [markdown]
-# What does a head look at? `argmax` is the key with the largest weight. The sharpest head looks at the
-# token before its own for four queries in five. Another has made `[CLS]` its resting place. A flat head has
-# a top key too, with little weight on it.
+# What does a head look at? `argmax` is the key with the largest weight. The sharpest head looks at the token
+# before its own for four queries in five. Another looks mostly at `[CLS]`. A flat head has a top key too,
+# with little weight on it.
 
 # %%
 rows = at.attention_statistics(data.query, data.key, statistics=("argmax", "max_weight"))
@@ -403,13 +401,12 @@ assert rows.max_weight[effective.argmax()].mean() < 0.03
 # %% [markdown]
 # ## One pass, every scale
 #
-# `entropy_curve` answers the question for all multiples $\beta$ of the standard scale at once (the scores
-# are computed once). Each line is one head; $\beta = 1$ is the model as trained. A horizontal line of "10
-# effective keys" meets the heads at very different $\beta$. An article asks whether each head should have a
-# scale of its own. In the model as it stands, training has given each head one: a factor of the scale is a
-# factor of the head's $W_q$, since $(a W_q x) \cdot k = a\,(W_q x \cdot k)$, so a learned scale adds no
-# function that the head could not have. With normalised queries and keys (`qk_norm=`) it does: there is no
-# length left to learn it in.
+# `entropy_curve` gives the entropy at many multiples $\beta$ of the standard scale and computes the scores
+# only once. Each line is one head; $\beta = 1$ is the model as trained. A horizontal line at 10 effective
+# keys crosses the heads at very different $\beta$. An article asks whether each head should have a scale of
+# its own. Training has already given each head one: a factor of the scale is a factor of the head's $W_q$,
+# since $(a W_q x) \cdot k = a\,(W_q x \cdot k)$, so a learned scale adds no new function. With normalised
+# queries and keys (`qk_norm=`) it does, because their length can no longer act as a scale.
 
 # %%
 beta = np.geomspace(0.1, 10, 41)
@@ -444,15 +441,15 @@ assert [f"{each:.2f}" for each in (low, high)] == ["0.24", "5.01"]
 
 doubled = at.attention_weights(2 * data.query, data.key)  # W_q times 2 ...
 np.testing.assert_allclose(doubled, at.attention_weights(data.query, data.key, scale=2 / np.sqrt(head_dim)))
-unit = at.attention_weights(2 * data.query, data.key, qk_norm="l2")  # ... which normalisation takes away
+unit = at.attention_weights(2 * data.query, data.key, qk_norm="l2")  # ... which normalisation removes
 np.testing.assert_allclose(unit, at.attention_weights(data.query, data.key, qk_norm="l2"), atol=1e-6)
 
 # %% [markdown]
 # ## A causal model, to 2048 tokens
 #
-# The 18 heads are of an encoder: each query sees the whole text. In a causal model query $i$ sees the keys up
-# to itself, so the largest entropy that it can have, $\ln(i + 1)$, grows along the text. The second set that
-# the package ships has 8 heads of a small causal transformer on 2048 tokens of Python source.
+# The 18 heads belong to an encoder: each query sees the whole text. In a causal model query $i$ sees the keys
+# up to itself, so its largest possible entropy, $\ln(i + 1)$, grows along the text. The second data set of
+# the package has 8 heads of a small causal transformer on 2048 tokens of Python source.
 
 # %%
 causal = at.datasets.causal_qk()
@@ -479,8 +476,8 @@ with at.plot.style():
 # %% [markdown]
 # ## Play with it
 #
-# The row of 512 normal scores again. Where `ipywidgets` is installed, as by the extra `notebooks`,
-# the scale is on a slider.
+# The row of 512 normal scores again. With `ipywidgets` (part of the extra `notebooks`) a slider sets the
+# scale.
 
 # %%
 sorted_x = np.sort(x)[::-1]
@@ -508,20 +505,20 @@ else:
 # %% [markdown]
 # ## What was shown
 #
-# - Entropy is $\mathrm{lse}$ minus the mean score: one more sum in the same pass, and it merges over the
-#   pieces of a row (T6).
-# - From scale 0 on a row goes from equal weights to its largest score. Its entropy falls all the way, with
-#   slope $-a\,\mathrm{Var}_p(x)$ (T3, T4), and with scores in a bounded range it grows with $\ln n$ at any
-#   fixed scale.
-# - The mean of 18 real heads grows by 0.52 nat with the first doubling of the text and by 0.64 with the
-#   last under $1/\sqrt d$, by less under $\log_{512} n$, and hardly changes under $\ln n$, at about
-#   two effective keys.
+# - Entropy is $\mathrm{lse}$ minus the mean score: one more sum in the same pass. The entropies of the pieces
+#   of a row merge exactly (T6).
+# - As the scale grows from 0, a row goes from equal weights to its largest score. Its entropy falls all the
+#   way, with slope $-a\,\mathrm{Var}_p(x)$ (T3, T4), and with scores in a bounded range it grows with $\ln n$
+#   at any fixed scale.
+# - The mean of 18 real heads grows by 0.52 nat with the first doubling of the text and by 0.64 with the last
+#   under $1/\sqrt d$, by less under $\log_{512} n$. It hardly changes under $\ln n$, at about two effective
+#   keys.
 # - Heads differ more than laws do: from one effective key to more than 300 at the same scale.
 #
 # ## Exercises
 #
 # 1. Give every head the scale at which it has 10 effective keys at $n = 512$, with `at.solve_scale` on its
-#    mean entropy or on the curves of the last figure. How much of the spread over the heads is left at $n
-#    = 64$?
+#    mean entropy or on the curves of the last figure. How much of the spread over the heads remains at $n =
+#    64$?
 # 2. Repeat the table of growth for the tokens from 256 on. Does layer 5 still grow by more than $\ln 2$ a
 #    doubling?

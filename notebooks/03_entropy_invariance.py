@@ -16,20 +16,20 @@
 # # Entropy invariance: the derivation, and what is true of it
 #
 # Su Jianlin's article of December 2021 ([kexue.fm/8823](https://kexue.fm/archives/8823)) proposes the scale
-# $\log_{512} n/\sqrt d$: with it, the entropy of attention should not depend on the length $n$. This
-# notebook goes through the derivation step by step, computes each step exactly, and lets random keys run
-# through the kernels as a check. Three things come out (claims **T7** to **T12** and **T14**):
+# $\log_{512} n/\sqrt d$: with it, the entropy of attention should not depend on the length $n$. This notebook
+# goes through the derivation step by step, computes each step exactly, and checks it with random keys run
+# through the kernels. Three results (claims **T7** to **T12** and **T14**):
 #
 # - the constant 0.24 of the article is half the logarithm of the golden ratio;
-# - the entropy deficit is quadratic in the scale where attention works, not linear, so
-#   $\log_{512} n/\sqrt d$ slows the growth of entropy and does not stop it;
+# - at the scales in use the entropy deficit is quadratic in the scale, not linear, so $\log_{512} n/\sqrt d$
+#   slows the growth of entropy and does not stop it;
 # - a law that does keep the entropy exists in the same model. It is close to $\sqrt{1 + 2\ln(n/512)}$.
 #
-# All of this is about a model: keys uniform on a sphere, independent of the query. The article's
-# experiments are about trained networks, and nothing here says that they are wrong. Nor does the article
-# claim that its law keeps the entropy exactly: it wants to offset part of the influence of the length, and
-# says that independence of it is impossible. Where a verdict of the model turns round on the heads of a
-# real encoder, the section says so.
+# All of this is about a model: keys uniform on a sphere, independent of the query. The article's experiments
+# are about trained networks, and nothing here says that they are wrong. The article does not claim that its
+# law keeps the entropy exactly: it wants to offset part of the influence of the length, and says that
+# complete independence is impossible. Where the heads of a real encoder give the opposite result, the section
+# says so.
 #
 # **摘要。** 苏剑林 2021 年的文章《从熵不变性看 Attention 的 Scale 操作》提出
 # 用 $\log_{512} n/\sqrt d$ 作为缩放因子，使注意力的熵与长度 $n$ 无关。
@@ -88,21 +88,21 @@ def simulated(statistic, n, beta, n_sets=40, n_queries=32):
 # $$H = \ln \sum_j e^{\lambda q \cdot k_j}
 #   - \frac{\sum_j e^{\lambda q \cdot k_j}\, \lambda q \cdot k_j}{\sum_j e^{\lambda q \cdot k_j}}.$$
 #
-# Both vectors are taken to have norm $\sqrt d$, so that $q \cdot k = d \cos\theta$, and the keys to be
+# Assume that both vectors have norm $\sqrt d$, so that $q \cdot k = d \cos\theta$, and that the keys are
 # uniform on their sphere. For many keys each sum is near $n$ times its mean, and
 #
 # $$H \approx \ln n + \ln \mathbb E\, e^{\kappa \cos\theta}
 #   - \kappa\, \frac{\mathbb E\, e^{\kappa \cos\theta} \cos\theta}{\mathbb E\, e^{\kappa \cos\theta}},
 #   \qquad \kappa = \lambda d.$$
 #
-# The article goes on by Laplace's approximation. There is no need to: the means are Bessel functions.
-# With $M = \Gamma(\nu + 1) (2/\kappa)^\nu I_\nu(\kappa)$, $A = I_{\nu+1}(\kappa)/I_\nu(\kappa)$ and
-# $\nu = d/2 - 1$,
+# The article continues with Laplace's approximation. It is not needed: the means are Bessel functions. With
+# $M = \Gamma(\nu + 1) (2/\kappa)^\nu I_\nu(\kappa)$, $A = I_{\nu+1}(\kappa)/I_\nu(\kappa)$ and $\nu = d/2 -
+# 1$,
 #
 # $$\ln n - H = \kappa A(\kappa) - \ln M(\kappa),$$
 #
-# the divergence of a von Mises-Fisher distribution from the uniform one. `sphere_entropy_deficit` computes
-# it without ever forming $I_\nu$, which underflows from $d = 612$ on.
+# the divergence of a von Mises-Fisher distribution from the uniform one. `sphere_entropy_deficit` computes it
+# without $I_\nu$, which underflows from $d = 612$ on.
 
 # %%
 deficit = theory.sphere_entropy_deficit
@@ -114,14 +114,14 @@ print("deficit at scale 1/sqrt(d):", {d: round(deficit(d**-0.5, d), 4) for d in 
 # %% [markdown]
 # ## Where 0.24 comes from (T8)
 #
-# Laplace's approximation looks for the cosine $r$ at which $e^{\kappa t}(1 - t^2)^{d/2}$ is largest. That is
-# $\lambda = r/(1 - r^2)$, or
+# Laplace's approximation looks for the cosine $r$ at which $e^{\kappa t}(1 - t^2)^{d/2}$ is largest. This
+# gives $\lambda = r/(1 - r^2)$, or
 #
 # $$r = \frac{2\lambda}{1 + \sqrt{1 + 4\lambda^2}}, \qquad \frac{\ln n - H}{d} \to -\tfrac12 \ln(1 - r^2).$$
 #
-# At $\lambda = 1$ the cosine is $1/\varphi$, and $1 - 1/\varphi^2 = 1/\varphi$: the deficit for each
-# dimension is $\frac12 \ln\varphi = 0.24060591$. This is the article's 0.24, and with it the 8.33 of
-# "$n > 8.33 \ln N$" is $4/\ln\varphi = 8.3123$.
+# At $\lambda = 1$ the cosine is $1/\varphi$, and $1 - 1/\varphi^2 = 1/\varphi$: the deficit per dimension is
+# $\frac12 \ln\varphi = 0.24060591$. This is the article's 0.24. It makes the 8.33 of "$n > 8.33 \ln N$"
+# exactly $4/\ln\varphi = 8.3123$.
 
 # %%
 golden = (1 + 5**0.5) / 2
@@ -135,15 +135,15 @@ assert abs(deficit(1, 100_000) / 100_000 - theory.GOLDEN_DEFICIT) < 1e-5
 # %% [markdown]
 # ## The deficit is not linear in the scale (T9)
 #
-# The article writes $H \approx \ln n - 0.24\,\lambda d + O(1)$. The number was computed at $\lambda = 1$, and
-# the line through the origin and that point is not the curve: it meets it again at $\lambda = 1.742$ and
-# stays within 2.3 % for $\lambda$ between 0.9 and 2. But attention has $\lambda = 1/\sqrt d$. There
-# the curve is a parabola,
+# The article writes $H \approx \ln n - 0.24\,\lambda d + O(1)$. The number was computed at $\lambda = 1$. The
+# line through the origin and that point is not the curve: it meets the curve again at $\lambda = 1.742$ and
+# stays within 2.3 % of it for $\lambda$ between 0.9 and 2. But attention has $\lambda = 1/\sqrt d$. There the
+# curve is a parabola,
 #
 # $$\ln n - H \approx \tfrac12 \lambda^2 d,$$
 #
 # which at $d = 64$ gives half a nat where the line gives 1.92. Setting the line equal to $\ln n$ gave
-# $\lambda \propto \ln n$. The parabola asks for $\lambda \propto \sqrt{\ln n}$.
+# $\lambda \propto \ln n$. The parabola gives $\lambda \propto \sqrt{\ln n}$.
 
 # %%
 rate = theory.sphere_entropy_deficit_rate
@@ -172,18 +172,17 @@ with at.plot.style():
 # %% [markdown]
 # ## Any number of keys, exactly (T11)
 #
-# So far $n$ was so large that sums equal their means. At a large scale few keys carry the row, and this
-# fails. For independent scores the exact average is nonetheless an integral. Write
-# $f(u) = \mathbb E \exp(-e^{u + \beta s})$ for a score $\beta s$, start from
-# $\ln Z = \int_0^\infty (e^{-z} - e^{-zZ})\,\mathrm dz/z$ and $1/Z = \int_0^\infty e^{-zZ}\,\mathrm dz$,
-# put $z = e^u$ and use that the keys are independent:
+# So far $n$ was so large that sums equal their means. At a large scale few keys have most of the weight, and
+# this fails. For independent scores the exact average is still an integral. Write $f(u) = \mathbb E
+# \exp(-e^{u + \beta s})$ for a score $\beta s$, start from $\ln Z = \int_0^\infty (e^{-z} - e^{-zZ})\,\mathrm
+# dz/z$ and $1/Z = \int_0^\infty e^{-zZ}\,\mathrm dz$, put $z = e^u$ and use that the keys are independent:
 #
 # $$\mathbb E \ln Z = \int \left(e^{-e^u} - f(u)^n\right) \mathrm du, \qquad
 # \mathbb E\, \mathbb E_p[\ell] = n \int e^u\,
 #   \mathbb E\!\left[\beta s\, e^{\beta s} e^{-e^{u + \beta s}}\right] f(u)^{n-1}\, \mathrm du.$$
 #
-# Their difference is $\mathbb E[H]$. `expected_entropy` evaluates it for $n$ up to $10^{15}$ and any
-# $\beta = \lambda\sqrt d$. The points are random keys that went through the attention kernels.
+# Their difference is $\mathbb E[H]$. `expected_entropy` evaluates it for $n$ up to $10^{15}$ and any $\beta =
+# \lambda\sqrt d$. The points are random keys run through the attention kernels.
 
 # %%
 lengths = np.array([512, 2048, 8192])
@@ -202,13 +201,13 @@ for law in laws:
 # %% [markdown]
 # ## log n slows the growth, and does not stop it (T10)
 #
-# Under the standard scale entropy follows $\ln n$ at half a nat's distance. $\log_{512} n/\sqrt d$ lowers
-# the slope, and 32,768 keys still have 3.3 nats more than 512 have: 28 times as many effective keys. The
-# natural logarithm, $\ln n/\sqrt d$, nearly keeps the entropy, at about three effective keys.
+# Under the standard scale the entropy is half a nat below $\ln n$. $\log_{512} n/\sqrt d$ lowers the slope,
+# but 32,768 keys still have 3.3 nats more than 512: 28 times as many effective keys. The natural logarithm,
+# $\ln n/\sqrt d$, nearly keeps the entropy, at about three effective keys.
 #
-# On real heads the order is another one. With one constant a head, fitted from 64 to 512 tokens, $\log n$
-# keeps the entropy of the 18 heads of [notebook 7](07_calibrating_a_real_model.ipynb) better than
-# $\sqrt{1 + 2\ln(n/n_0)}$, and two other laws keep it better still: their keys are not random.
+# On real heads the order differs. With one constant per head, fitted from 64 to 512 tokens, $\log n$ keeps
+# the entropy of the 18 heads of [notebook 7](07_calibrating_a_real_model.ipynb) better than $\sqrt{1 +
+# 2\ln(n/n_0)}$, and two other laws keep it better still: their keys are not random.
 
 # %%
 n = np.array([512, 4096, 32768])
@@ -223,14 +222,13 @@ assert 28 < np.exp(table["log_n"][2] - table["log_n"][0]) < 29
 # %% [markdown]
 # ### Any base will do?
 #
-# A later article (of April 2023) says that 512 may be taken for the base whatever the length of the
-# training: it makes hardly a difference. Another base $b$ is a constant factor,
-# $\log_{512} n = \log_b n \cdot \log_{512} b$. A model that is *trained* with it can take the factor into
-# $W_q$, and then the two are the same model. A model that was trained with $1/\sqrt d$ at length $L$ cannot:
-# there the law changes the scale at the very length that the model knows, by $\log_{512} L$. For $L = 64$
-# the keys of the sphere gain a quarter of a nat, for 8192 they lose half a nat, for 131,072 more than one.
-# The causal heads that the package ships learned on 2048 tokens: in the second half of them, base 512 takes
-# 0.53 nat away.
+# A later article (of April 2023) says that the base 512 may be used whatever the training length, with hardly
+# a difference. Another base $b$ is a constant factor, $\log_{512} n = \log_b n \cdot \log_{512} b$. A model
+# that is *trained* with it can absorb the factor into $W_q$, and then the two are the same model. A model
+# that was trained with $1/\sqrt d$ at length $L$ cannot: the law changes its scale even at the training
+# length, by $\log_{512} L$. On the sphere, the entropy at $L = 64$ rises by a quarter of a nat, at 8192 it
+# falls by half a nat, at 131,072 by more than one. The causal heads of the package were trained on 2048
+# tokens: over the second half of the text, base 512 lowers their entropy by 0.53 nat.
 
 # %%
 trained = np.array([64, 2048, 8192, 131072])
@@ -246,7 +244,7 @@ own_base = [at.laws.LogN(base=float(length)).multiplier(length, D) for length in
 np.testing.assert_allclose(own_base, 1)
 
 q, k = np.sqrt(D) * unit_rows(2, 300, D)
-absorbed = q * np.log(8192) / np.log(512)  # what training would make of W_q
+absorbed = q * np.log(8192) / np.log(512)  # what W_q would become in training
 np.testing.assert_allclose(
     at.attention_weights(absorbed, k, scale="log_n(base=8192)"), at.attention_weights(q, k, scale="log_n")
 )
@@ -316,16 +314,16 @@ with at.plot.style():
 # ## Do gradients vanish under ln n? (T14)
 #
 # The article warns that the natural logarithm is too large, "leading to severe gradient vanishing". The
-# gradient passes softmax through its Jacobian $\mathrm{diag}(p) - p p^\top$, whose trace is
-# $1 - \sum p^2$. In this model the trace falls from 0.51 to 0.45 between 512 and a million keys: it
-# decreases slowly, and stays far from 0. What does happen is that a share of the rows, here a few per
-# cent, gives more than 0.99 to one key. Those rows are saturated; the average row is not.
+# gradient of softmax goes through its Jacobian $\mathrm{diag}(p) - p p^\top$, whose trace is $1 - \sum p^2$.
+# In this model the trace falls slowly, from 0.51 to 0.45 between 512 and a million keys, and stays far
+# from 0. But a few per cent of the rows give more than 0.99 to one key. Those rows are saturated; the average
+# row is not.
 #
 # For trained heads the article is right. Their scores vary more than those of random keys, and under $\ln n$
 # the trace of the median row of the 18 shipped heads falls from 0.98 to 0.11 at 512 tokens: 37 % of the rows
-# have a weight above 0.99, where 4 % had one. These heads were trained at $1/\sqrt d$; a model that is
-# trained with $\ln n$ can make its queries smaller. So the verdict is: wrong for random keys, right for a
-# scale that is changed under a trained model.
+# have a weight above 0.99, against 4 % before. These heads were trained at $1/\sqrt d$; a model that is
+# trained with $\ln n$ can make its queries smaller. So the warning is wrong for random keys, and right if the
+# scale of a trained model is changed.
 
 # %%
 n = np.array([512, 4096, 32768, 2**20])
@@ -367,8 +365,8 @@ with at.plot.style():
 # %% [markdown]
 # ## Play with it
 #
-# Entropy under three laws. Where `ipywidgets` is installed, as by the extra `notebooks`,
-# the dimension and the length at which $\beta = 1$ are on sliders.
+# Entropy under three laws. With `ipywidgets` (part of the extra `notebooks`) sliders set the dimension and
+# the length at which $\beta = 1$.
 
 
 # %%
@@ -403,13 +401,13 @@ else:
 # %% [markdown]
 # ## What was shown
 #
-# - The article's 0.24 is half the logarithm of the golden ratio (T8). It belongs to the scale 1; where
-#   attention works, the deficit is $\lambda^2 d/2$, about a quarter of what that line says at $d = 64$
-#   (T9).
+# - The article's 0.24 is half the logarithm of the golden ratio (T8). It holds at the scale 1; at the scales
+#   in use the deficit is $\lambda^2 d/2$, about a quarter of what that line gives at $d = 64$ (T9).
 # - Under $\log_{512} n$ 32768 random keys have 3.3 nats more than 512 (T10). A law that keeps the entropy
-#   exists from some 300 keys on; it is close to $\sqrt{1 + 2 \ln(n/512)}$ and above it (T12). On real
-#   heads a logarithm with a constant a head comes closer than either.
-# - The base is a factor: nothing where the model is trained with it, up to 1.2 nats here where it is not.
+#   exists from some 300 keys on; it is close to $\sqrt{1 + 2 \ln(n/512)}$ and above it (T12). On real heads a
+#   logarithm with one constant per head comes closer than either.
+# - The base is a constant factor: no change if the model is trained with it, up to 1.2 nats here if it is
+#   not.
 # - Under $\ln n$ the mean Jacobian of random keys falls slowly, from 0.51 at 512 keys to 0.45 at a million;
 #   that of the median row of real heads falls from 0.98 to 0.11 when the scale is changed (T14).
 #
@@ -417,5 +415,5 @@ else:
 #
 # 1. From which $n$ on does the invariant law exist at `head_dim=16` and at 256? `theory.invariant_beta` is
 #    NaN below it.
-# 2. Which exponent of $\log_{512} n$ keeps the entropy of 512 keys best between 512 and 32768? Compare
-#    with 1/2, which the parabola asks for.
+# 2. Which exponent of $\log_{512} n$ keeps the entropy of 512 keys best between 512 and 32768? Compare with
+#    1/2, the exponent of the parabola.

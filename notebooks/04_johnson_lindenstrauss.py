@@ -15,16 +15,16 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Johnson-Lindenstrauss and log n
 #
-# Two statements have a $\log n$ in them. The lemma of Johnson and Lindenstrauss: $n$ vectors fit into
-# $O(\log n)$ dimensions. The scale law $\log_{512} n/\sqrt d$: attention over $n$ keys wants a factor
-# $\log n$. Su Jianlin connected them in April 2023 (kexue.fm archive 9588): if $n$ keys deserve
-# $d_n = \lambda \log n$ dimensions and get only $d$, multiply the dot product by $d_n/d$.
+# Two statements have a $\log n$ in them. The lemma of Johnson and Lindenstrauss: $n$ vectors fit into $O(\log
+# n)$ dimensions. The scale law $\log_{512} n/\sqrt d$: attention over $n$ keys needs a factor $\log n$. Su
+# Jianlin connected them in April 2023 (kexue.fm archive 9588): if $n$ keys deserve $d_n = \lambda \log n$
+# dimensions and get only $d$, multiply the dot product by $d_n/d$.
 #
-# This notebook takes the chain apart. What the lemma bounds (claim **T18**). Why "$8 \ln n$" is not that
-# bound, and where the 8 comes from (**T19**). What random projections and random keys do (**T20**). Which
-# question about heads $\ln n$ does answer (**T21**). Then the connection itself: multiplying by $d_n/d$
-# gives the right key exactly what $d_n$ dimensions would give it, and gives the wrong keys too much.
-# Logarithms are natural. Every statement with a number is asserted.
+# This notebook examines the argument step by step: what the lemma bounds (claim **T18**); why "$8 \ln n$" is
+# not that bound, and where the 8 comes from (**T19**); what random projections and random keys do (**T20**);
+# which question about heads $\ln n$ does answer (**T21**). Then the connection itself: multiplying by $d_n/d$
+# gives the right key exactly the score that $d_n$ dimensions would give it, but gives the wrong keys too
+# much. Logarithms are natural. Every statement with a number is asserted.
 #
 # **摘要。** JL 引理说 $n$ 个向量只需 $O(\log n)$ 维，而 $\log_{512} n/\sqrt d$ 这一缩放规则中也有 $\log n$。
 # 苏剑林 (2023 年 4 月，科学空间 9588) 将两者联系起来：若 $n$ 个键理想上需要 $d_n = \lambda\log n$ 维，
@@ -73,8 +73,8 @@ print(f"attnscale {at.__version__}")
 #
 # $$k \;\ge\; \frac{2 \ln\left(n(n-1)/\delta\right)}{\varepsilon^2/2 - \varepsilon^3/3} .$$
 #
-# Dasgupta and Gupta are content with success once in $n$ trials, which still proves that a good projection
-# exists: $k \ge 4 \ln n/(\varepsilon^2/2 - \varepsilon^3/3)$.
+# Dasgupta and Gupta need success only once in $n$ trials, which still proves that a good projection exists:
+# $k \ge 4 \ln n/(\varepsilon^2/2 - \varepsilon^3/3)$.
 
 # %%
 eps = np.array([0.1, 0.5, 0.9])
@@ -88,16 +88,16 @@ bound = 512 * 511 * np.exp(-theory.jl_min_dim(512, eps=eps) / 2 * rate)
 assert (bound <= 1 - 1 / 512).all()
 
 # %% [markdown]
-# Two things to keep in mind. The bound is about *distances of all pairs*, to within a factor. And it does not
-# know the original dimension: for $\varepsilon = 0.1$, the "low" dimension of 512 points is 5348.
+# Note that the bound is about *distances of all pairs*, to within a factor, and does not depend on the
+# original dimension: for $\varepsilon = 0.1$, the "low" dimension of 512 points is 5348.
 #
 # ## 8 ln n is not such a bound (T19)
 #
 # The article quotes the lemma as "$8\ln n$ dimensions suffice": 50 for $n = 512$, 92 for $n = 10^5$. Write
 # the bound above as $C(\varepsilon) \ln n$. As $\varepsilon$ grows to 1, the largest error that makes sense,
-# $C$ falls to $4/(1/2 - 1/3) = 24$. The cubic is a relaxation of the exponent of the chi-square tail,
-# $\varepsilon - \ln(1 + \varepsilon)$; with that one $C$ falls to $4/(1 - \ln 2) = 13.04$. No $\varepsilon$
-# brings either to 8.
+# $C$ falls to $4/(1/2 - 1/3) = 24$. The cubic is a lower bound of the exact exponent of the chi-square tail,
+# $\varepsilon - \ln(1 + \varepsilon)$, with which $C$ falls to $4/(1 - \ln 2) = 13.04$. For no $\varepsilon$
+# is either as low as 8.
 
 # %%
 every_eps = np.linspace(0.02, 1, 1000)
@@ -109,15 +109,15 @@ assert theory.jl_min_dim(512, eps=0.999) > 2.9 * theory.jl_rule_of_thumb(512)
 
 # %% [markdown]
 # The 8 comes from somewhere else: an estimate of entropy that Su made in 2020 for word vectors. Take $N^2$
-# pairs of vectors on the sphere $\lvert x\rvert = \sqrt d$, with probabilities proportional to
-# $e^{x \cdot y}$. Equal probabilities have the entropy $2 \ln N$; the exponential takes away about
-# $0.24\,d$; and $d$ is large enough when nothing is left:
+# pairs of vectors on the sphere $\lvert x\rvert = \sqrt d$, with probabilities proportional to $e^{x \cdot
+# y}$. Equal probabilities have the entropy $2 \ln N$; the exponential lowers it by about $0.24\,d$; and $d$
+# is large enough when nothing remains:
 #
 # $$2 \ln N - 0.24\, d < 0 \quad\Longleftrightarrow\quad d > 8.33 \ln N .$$
 #
-# The number 0.24 is the deficit per dimension at scale 1. Its limit for large $d$ is
-# $\frac12 \ln \frac{1 + \sqrt5}2 = 0.2406$, half the logarithm of the golden ratio (claim T8), so that the
-# constant is $4/\ln\frac{1+\sqrt5}2 = 8.312$. At finite $d$ the deficit is known too.
+# The number 0.24 is the deficit per dimension at scale 1. Its limit for large $d$ is $\frac12 \ln \frac{1 +
+# \sqrt5}2 = 0.2406$, half the logarithm of the golden ratio (claim T8), so that the constant is
+# $4/\ln\frac{1+\sqrt5}2 = 8.312$. The deficit is also known at finite $d$.
 
 # %%
 golden = (1 + np.sqrt(5)) / 2
@@ -128,7 +128,7 @@ np.testing.assert_allclose(theory.GOLDEN_DIMENSION, 8.31234768, atol=1e-8)
 np.testing.assert_allclose(theory.jl_rule_of_thumb(512, 8.33), 52.0, atol=0.05)
 
 dims = np.arange(2, 200)
-deficit = theory.sphere_entropy_deficit(1.0, dims)  # of one row: over all pairs it is the same
+deficit = theory.sphere_entropy_deficit(1.0, dims)  # of one row; the deficit over all pairs is equal
 for n in (512, 100_000):
     exact = int(dims[np.argmax(deficit >= 2 * np.log(n))])
     print(
@@ -137,9 +137,9 @@ for n in (512, 100_000):
     assert exact == {512: 52, 100_000: 96}[n]
 
 # %% [markdown]
-# So the estimate is sound as what it is: a dimension at which a softmax *at scale 1* can tell $N$ vectors
-# apart, on average, by entropy. It speaks of no distance and of no $\varepsilon$. The two share the form
-# $C \ln n$, because both count how many things fit on a sphere whose volume is exponential in $d$.
+# So the estimate is sound for its purpose: a dimension at which a softmax *at scale 1* can tell $N$ vectors
+# apart, on average, by entropy. It involves no distance and no $\varepsilon$. Both have the form $C \ln n$,
+# because both count how many things fit on a sphere whose volume is exponential in $d$.
 
 # %%
 with at.plot.style():
@@ -159,9 +159,9 @@ with at.plot.style():
 # %% [markdown]
 # ## What random projections do (T20)
 #
-# A bound can be loose. So project: 512 points of 1000 normal coordinates to $k$ dimensions, six times for
-# each $k$, with normal entries, with random signs, and with two thirds zeros (Achlioptas 2003). Of each
-# projection keep the largest relative change of a squared distance over all 130 816 pairs.
+# A bound can be loose, so we measure. We project 512 points with 1000 normal coordinates to $k$ dimensions,
+# six times for each $k$, with normal entries, with random signs, and with two thirds zeros (Achlioptas 2003).
+# For each projection we keep the largest relative change of a squared distance over all 130 816 pairs.
 
 # %%
 projections = at.montecarlo.jl_distortion(
@@ -177,10 +177,10 @@ worst, error = projections.value, projections.standard_error  # (k, kind)
 print(projections)
 
 # %% [markdown]
-# At $k = 52$, which is $8.33 \ln 512$, the worst pair changes its squared distance by about 110 %: the
-# lemma has nothing to say there, and rightly. At $k = 300$, where it promises $\varepsilon = 0.5$ once in 512
-# trials, the average is 0.39. The bound asks for about one and a half times the dimensions that the average
-# needs, not for six times. And the kind of matrix makes no difference that can be seen.
+# At $k = 52$, which is $8.33 \ln 512$, the worst pair changes its squared distance by about 110 %: the lemma
+# promises nothing there. At $k = 300$, where it promises $\varepsilon = 0.5$ once in 512 trials, the average
+# is 0.39. The bound needs about one and a half times the dimensions that the average needs, not six times.
+# The kind of matrix makes no visible difference.
 
 # %%
 average = worst.mean(axis=1)
@@ -208,7 +208,7 @@ with at.plot.style():
 # $$\mathbb E\max_j t_j = \int t\; \mathrm d F(t)^n, \qquad
 # 1 - F(t) = \tfrac12 I_{1-t^2}\!\left(\tfrac{d-1}2, \tfrac12\right) .$$
 #
-# The usual estimate, $\sqrt{1 - n^{-2/(d-1)}}$, takes the tail for $(1 - t^2)^{(d-1)/2}$ and forgets a
+# The usual estimate, $\sqrt{1 - n^{-2/(d-1)}}$, approximates the tail by $(1 - t^2)^{(d-1)/2}$ and omits a
 # factor. It is 6 to 14 % too high in the range of the table.
 
 # %%
@@ -222,7 +222,7 @@ np.testing.assert_allclose((usual / exact - 1)[[0, -1]], [0.144, 0.062], atol=5e
 nearest = at.montecarlo.max_cosine(lengths[:3], 64, samples=1000, rng=20230411, progress=False)
 print(nearest)
 assert (abs(nearest.value - exact[:3]) < 5 * nearest.standard_error).all()
-assert (usual[:3] - nearest.value > 5 * nearest.standard_error).all()  # the usual estimate is excluded
+assert (usual[:3] - nearest.value > 5 * nearest.standard_error).all()  # the usual estimate is rejected
 
 # %% [markdown]
 # ## Why heads of 50 to 64 dimensions do (T21)
@@ -233,9 +233,9 @@ assert (usual[:3] - nearest.value > 5 * nearest.standard_error).all()  # the usu
 #
 # $$d - 1 = \frac{2}{-\ln(1 - c^2)}\, \ln n .$$
 #
-# So this question *does* have the answer "a constant times $\ln n$", and the constant says which cosine can
-# be trusted. It is 8 for $c = 0.47$. A key with cosine 0.6 needs half as many dimensions, one with 0.3 needs
-# 21 for every unit of $\ln n$.
+# So this question *does* have the answer "a constant times $\ln n$", and the constant depends on the cosine.
+# It is 8 for $c = 0.47$. A key with cosine 0.6 needs half as many dimensions, one with 0.3 needs 21 for every
+# unit of $\ln n$.
 
 
 # %%
@@ -261,9 +261,9 @@ assert (abs(heads.value - exact) < 5 * np.sqrt(exact * (1 - exact) / 4000) + 1e-
 # %% [markdown]
 # At $n = 512$ and cosine 0.47 a head of 50 dimensions finds the right key in 88 % of the rows, one of 64 in
 # 98 %, and one of 128 always. In this sense the article's remark on multi-head attention holds: the 768
-# dimensions of a BERT layer can be spent on twelve heads of 64. It holds *at a cosine*, and 0.47 is the one
-# that makes the constant 8: the numbers show what the estimate presupposes. At 0.40 the two heads find the
-# key in 39 and 78 % of the rows, and at 0.30 in 0 and 2 %.
+# dimensions of a BERT layer can be spent on twelve heads of 64. It holds *at a given cosine*, and 0.47 is the
+# one that makes the constant 8. At 0.40 the two heads find the key in 39 and 78 % of the rows, and at 0.30 in
+# 0 and 2 %.
 
 # %%
 np.testing.assert_allclose(accuracy(512, [50, 64], 0.47), [0.88, 0.98], atol=5e-3)
@@ -290,7 +290,7 @@ with at.plot.style():
 # %% [markdown]
 # ## The connection: d_n = d log_512 n (T19)
 #
-# Now the step of the article. A head of $d$ dimensions suits $n = 512$. At another $n$ it should have
+# Now the article's step. Suppose that a head of $d$ dimensions suits $n = 512$. At another $n$ it should have
 #
 # $$d_n = \frac{d}{\ln 512} \ln n = d \log_{512} n$$
 #
@@ -305,7 +305,7 @@ for n in lengths:
     np.testing.assert_allclose(ideal / 64, law.multiplier(n, 64))
 
 # %% [markdown]
-# Do the terms contribute the same? It depends on the key. With $|q| = |k| = \sqrt d$ and the scale
+# Do the terms contribute equally? It depends on the key. With $|q| = |k| = \sqrt d$ and the scale
 # $1/\sqrt{64}$ left as it is, compare a head of $d_n$ dimensions with one of 64 times $L = d_n/64$:
 #
 # | | needle (cosine $c$) | other keys: mean | other keys: spread |
@@ -314,13 +314,13 @@ for n in lengths:
 # | $d_n$ dimensions | $8\,c\,L$ | 0 | $\sqrt L$ |
 # | 64 dimensions, law | $8\,c\,L$ | 0 | $L$ |
 #
-# For the needle all terms point the same way, and their sum grows like their number: **the law gives it
+# For the needle all terms have the same sign, and their sum grows like their number: **the law gives it
 # exactly the score that $d_n$ dimensions would.** The terms of a random key have random signs; their sum
-# grows like the root of their number. The law amplifies this noise by $L$ where more dimensions
-# amplify it by $\sqrt L$.
+# grows like the root of their number. The law amplifies this noise by $L$ where more dimensions amplify it by
+# $\sqrt L$.
 
 # %%
-n, dim_n = 32768, 107  # 106.7 is no number of dimensions
+n, dim_n = 32768, 107  # 106.7, rounded
 factor = dim_n / 64
 long_keys = at.montecarlo.sphere((200_000, dim_n), radius=np.sqrt(dim_n), rng=1)
 short_keys = at.montecarlo.sphere((200_000, 64), radius=8, rng=2)
@@ -331,14 +331,14 @@ np.testing.assert_allclose([ideal_noise, law_noise], [np.sqrt(factor), factor], 
 # %% [markdown]
 # Two things follow, and both can be computed.
 #
-# *Weight.* The law is a fair stand-in. At $n = 32768$ the weight of a needle with cosine 0.578 falls to
+# *Weight.* The law is a fair substitute. At $n = 32768$ the weight of a needle with cosine 0.578 falls to
 # 0.0019 under the standard scale. With $d_n$ dimensions it would be 0.030, with the law it is 0.017: nine
-# times more than without, a little more than half of the ideal.
+# times as much as without the law, a little more than half of the ideal.
 #
-# *Retrieval.* The law does nothing. A factor does not change which score is the largest. Whether the right
-# key wins depends on signal over noise: $8c$ in a head of 64 with or without the law, $8 c \sqrt L$
-# in one of $d_n$. At cosine 0.45 the head of 64 finds the right key in 71 % of the rows of 4096 keys, in 6 %
-# of 32768; heads of $d_n$ dimensions stay at 97 % and more.
+# *Retrieval.* The law has no effect: a factor does not change which score is the largest. Whether the right
+# key wins depends on the ratio of signal to noise: $8c$ in a head of 64 with or without the law, $8 c \sqrt
+# L$ in one of $d_n$. At cosine 0.45 the head of 64 finds the right key in 71 % of the rows of 4096 keys, in 6
+# % of 32768; heads of $d_n$ dimensions stay at 97 % and more.
 
 # %%
 big = np.array([512, 4096, 32768, 2**20])
@@ -355,7 +355,7 @@ assert (needle["log_512 n"][1:] < needle["d_n"][1:]).all()
 np.testing.assert_allclose(accuracy(big[1:3], 64, 0.45), [0.707, 0.062], atol=5e-4)
 assert (accuracy(big[1:], dims_n[1:], 0.45) > 0.97).all()
 
-# The same two heads, with 4000 rows of 4096 keys each.
+# Two such heads, with 4000 rows of 4096 keys each.
 same = {"n": 4096, "cosine": 0.45, "samples": 4000, "progress": False}
 with_law = at.montecarlo.head_dimension(64, law="log_n", rng=3, **same)
 with_dims = at.montecarlo.head_dimension(85, law=1 / 8, rng=4, **same)
@@ -391,9 +391,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# And entropy? Neither keeps it. At $n = 32768$ the random keys of a head of 64 have 9.91 nats under the
-# standard scale, 9.09 under the law, 9.58 in a head of $d_n$ dimensions; at $n = 512$ it was 5.75. The
-# derivation of the law, and the scale that does keep entropy, are the subject of notebook 3.
+# Neither keeps the entropy. At $n = 32768$ the random keys of a head of 64 have 9.91 nats under the standard
+# scale, 9.09 under the law, 9.58 in a head of $d_n$ dimensions; at $n = 512$ it was 5.75. Notebook 3 derives
+# the law, and the scale that does keep the entropy.
 
 # %%
 kept = [
@@ -407,8 +407,8 @@ np.testing.assert_allclose(theory.expected_entropy(512, 1.0, head_dim=64), 5.752
 # %% [markdown]
 # ## Play with it
 #
-# How near do the wrong keys come? Where `ipywidgets` is installed, as by the extra `notebooks`,
-# keys and dimensions are on sliders.
+# How near do the wrong keys come? With `ipywidgets` (part of the extra `notebooks`) sliders set the numbers
+# of keys and dimensions.
 
 
 # %%
@@ -438,14 +438,14 @@ else:
 # %% [markdown]
 # ## What was shown
 #
-# The lemma is a theorem about the distances of all pairs, and its constant is 24 at the least, 13.04 with the
+# The lemma is a theorem about the distances of all pairs, and its constant is at least 24, or 13.04 with the
 # exact exponent. $8 \ln n$ is an estimate of entropy that happens to be near the dimension at which one query
-# tells its key, at cosine 0.47, from $n$ random ones. $d_n/d$ is the right factor for the needle's score. It
-# is too much for the noise, so that weight is mended and retrieval is not.
+# tells its key, at cosine 0.47, from $n$ random ones. $d_n/d$ is the right factor for the needle's score but
+# too large for the noise: it helps the needle's weight, not retrieval.
 #
 # ## Exercises
 #
 # 1. How many dimensions find a key with cosine 0.3 among 4096 in nine rows of ten? Compare with $\ln n$
 #    times the constant for that cosine.
-# 2. Which factor on the scores gives the *noise* what $d_n$ dimensions would give it? What does the needle
-#    get from it, and what becomes of its weight?
+# 2. Which factor on the scores gives the *noise* what $d_n$ dimensions would give it? What happens to the
+#    needle's score and to its weight?

@@ -16,12 +16,11 @@
 # # Phases of attention: when a row freezes
 #
 # A row of attention over random keys is a known system of statistical physics. With normal scores it is
-# Derrida's random energy model: the scale is an inverse temperature, the keys are the states. The model
-# has two phases. Below $\beta_c = \sqrt{2 \ln n}$ a number of keys that grows with $n$ shares the weight;
-# above it a few keys have it all, however long the row is. This notebook draws the two phases (claim
-# **T13**), puts the scale laws into the picture (**T12**), and asks what "focus" should mean: keeping
-# the entropy, or keeping the weight of the one key that matters (**T16**). These turn out to be
-# different targets.
+# Derrida's random energy model: the scale is an inverse temperature, the keys are the states. The model has
+# two phases. Below $\beta_c = \sqrt{2 \ln n}$ a number of keys that grows with $n$ shares the weight; above
+# it a few keys have nearly all of it, however long the row is. This notebook draws the two phases (claim
+# **T13**), adds the scale laws (**T12**), and asks what "focus" should mean: keeping the entropy, or keeping
+# the weight of the one key that matters (**T16**). These are different targets.
 #
 # **摘要。** 对随机键的注意力等价于统计物理中的随机能量模型 (Derrida 1981)：缩放因子相当于逆温度，
 # 键相当于状态。
@@ -55,20 +54,19 @@ rng = np.random.default_rng(1981)
 # %% [markdown]
 # ## Two phases (T13)
 #
-# About $n\, e^{-s^2/2}$ of $n$ normal scores are near $s$, and the largest is near
-# $s = \sqrt{2 \ln n}$. The sum $\sum e^{\beta s}$ is dominated by the scores near $s = \beta$, as long as
-# there are any. Then $H \approx \ln n - \beta^2/2$. At $\beta_c = \sqrt{2 \ln n}$ this is 0, and the sum
-# hangs on the few largest scores from there on. For $n \to \infty$ at fixed $m = \beta_c/\beta < 1$ the
-# weights are those of Poisson and Dirichlet, with
+# About $n\, e^{-s^2/2}$ of $n$ normal scores are near $s$, and the largest is near $s = \sqrt{2 \ln n}$. The
+# sum $\sum e^{\beta s}$ is dominated by the scores near $s = \beta$, as long as there are any. Then $H
+# \approx \ln n - \beta^2/2$. At $\beta_c = \sqrt{2 \ln n}$ this is 0; from there on the few largest scores
+# dominate the sum. For $n \to \infty$ at fixed $m = \beta_c/\beta < 1$ the weights have a Poisson-Dirichlet
+# distribution, with
 #
 # $$H \to \psi(1) - \psi(1 - m), \qquad \mathbb E \sum p^2 \to 1 - m.$$
 #
-# The exact finite-$n$ entropy shows how the limit is approached: hardly at all. At $\beta = 1.25\,\beta_c$
-# the limit is 4.71 nats. A thousand keys have 1.89, and $10^{100}$ keys still only 4.32. The gap does not
-# fall like $1/\ln n$, but like $(\ln\ln n + \ln 4\pi)/\ln n$: the largest of $n$ normal scores is not at
-# $\sqrt{2 \ln n}$ but below it, by the factor $1 - (\ln\ln n + \ln 4\pi)/(4 \ln n)$ to the next order, 12 %
-# at 16384 keys. From $10^{100}$ on the gap over that quotient is about constant. No row of a transformer is
-# anywhere near the limit.
+# The exact entropy at finite $n$ approaches the limit extremely slowly. At $\beta = 1.25\,\beta_c$ the limit
+# is 4.71 nats. A thousand keys have 1.89, and $10^{100}$ keys still only 4.32. The gap falls not like $1/\ln
+# n$, but like $(\ln\ln n + \ln 4\pi)/\ln n$: the largest of $n$ normal scores is not at $\sqrt{2 \ln n}$ but
+# below it, by the factor $1 - (\ln\ln n + \ln 4\pi)/(4 \ln n)$ to the next order, 12 % at 16384 keys. From
+# $10^{100}$ on the gap divided by that quotient is about constant. No row of a transformer is near the limit.
 
 # %%
 m = 1 / 1.25
@@ -111,8 +109,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Random keys agree: rows of normal scores, run through the kernels. A query of one channel makes
-# $q \cdot k_j$ any score we like.
+# Rows of normal scores, run through the kernels, agree. With a query of one channel that is 1, $q \cdot k_j$
+# can be any score.
 
 # %%
 n_keys, n_rows = 4096, 200
@@ -131,10 +129,10 @@ assert (np.abs(simulated.mean(0) - exact) < 5 * error).all()
 #
 # The colour is the expected entropy as a share of $\ln n$. The standard scale is a horizontal line deep in
 # the phase of many keys at every length: attention at $1/\sqrt d$ is diluted by new keys because it is far
-# from freezing. $\log_{512} n$ rises, and stays below the freezing line $\sqrt{2 \ln n}$ for every length
-# in use. $\ln n$ lies above it: the condensed phase, where the entropy hardly depends on $n$. The
-# invariant law keeps $H$, an ever smaller share of $\ln n$: it crosses the contours. It runs below the
-# freezing line and beside it, since $\beta^2 = \beta_c^2 - 2 \ln 512 + 1$ to first order.
+# from freezing. $\log_{512} n$ rises but stays below the freezing line $\sqrt{2 \ln n}$ for every length in
+# use. $\ln n$ lies above it, in the condensed phase, where the entropy hardly depends on $n$. The invariant
+# law keeps $H$, a falling share of $\ln n$, so it crosses the contours. It runs just below the freezing line,
+# since $\beta^2 = \beta_c^2 - 2 \ln 512 + 1$ to first order.
 
 # %%
 n = np.geomspace(64, 2**20, 45)
@@ -160,18 +158,18 @@ np.testing.assert_allclose(
 # %% [markdown]
 # ## Finding a needle (T16)
 #
-# Entropy says how many keys share the weight, not which. Put one key with a given cosine $c$ among
-# $n - 1$ random ones on the sphere, and ask for its weight. At $c = 0.578$ and $n = 64$ half of the weight
-# is its own at $\beta = 1$. Then keys are added:
+# Entropy says how many keys share the weight, not which. Put one key with a given cosine $c$ among $n - 1$
+# random ones on the sphere, and ask for its weight. At $c = 0.578$, $n = 64$ and $\beta = 1$ it has half of
+# the weight. Then keys are added:
 #
 # - under the standard scale the needle is diluted, to 6 % at $n = 1024$;
 # - under $\log_{64} n$ it keeps 36 % there, and 10.6 % at $n = 65536$;
-# - the entropy-invariant law *raises* it to more than 0.9 before the noise catches up: the needle stands out
-#   more than a random key of the same rank would.
+# - the entropy-invariant law *raises* it to more than 0.9 before it falls again: the needle stands out more
+#   than a random key of the same rank would.
 #
-# The multiple at which the needle keeps one half is about the solution of
-# $\beta\, c \sqrt d = \ln n + \ln M(\beta)$, and $\ln M$ grows with $\beta$: it rises faster than $\ln n$.
-# Retrieval and entropy are different targets, and no law of $n$ alone serves both.
+# The multiple at which the needle keeps one half is about the solution of $\beta\, c \sqrt d = \ln n + \ln
+# M(\beta)$, and $\ln M$ grows with $\beta$, so the multiple rises faster than $\ln n$. Retrieval and entropy
+# are different targets, and no law of $n$ alone serves both.
 
 # %%
 n = np.array([64, 128, 256, 512, 1024])
@@ -186,7 +184,7 @@ far = np.array([1024, 65536])
 np.testing.assert_allclose(
     theory.needle_weight(65536, cosine=c, beta=np.log(65536) / np.log(64)), 0.1057, atol=5e-5
 )
-np.testing.assert_allclose(  # as the other numbers, at the cosine that has one half at 64
+np.testing.assert_allclose(  # at the cosine with one half of the weight at 64 keys
     theory.needle_weight(1024, cosine=c, beta=theory.invariant_beta(1024, n0=64)), 0.9359, atol=5e-5
 )
 np.testing.assert_allclose(
@@ -217,9 +215,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# A needle whose cosine is below what random keys reach cannot be found at any scale: among a million keys
-# of 64 dimensions the best random one has a cosine of 0.56, and a larger $\beta$ only sharpens the
-# preference for it. What helps then is a larger $d$, not a larger scale.
+# A needle whose cosine is below what random keys reach cannot be found at any scale: among a million keys of
+# 64 dimensions the best random one has a cosine of 0.56, and a larger $\beta$ only gives that key more
+# weight. A larger $d$ helps then, a larger scale does not.
 
 # %%
 best = theory.expected_max_cosine(10**6, 64)
@@ -232,14 +230,14 @@ assert theory.needle_beta(10**6, cosine=0.5, head_dim=128) > 0
 # %% [markdown]
 # ## On a sphere: a limit for few dimensions
 #
-# Cosines end at 1, so keys on a sphere have another critical scale. The nearest of $n$ keys is at $1 -
-# \cos$ of the order $n^{-2/(d-1)}$, and at $\beta\sqrt d = t\,(nC)^{2/(d-1)}$ the nearest few share the
-# weight, in the proportions $\exp(-t\, \Gamma_k^{2/(d-1)})$ with the arrivals $\Gamma_k$ of a Poisson
-# process of rate 1 (Bruno et al., arXiv 2605.08505). `theory.critical_limit_entropy` has the expected
-# entropy of that limit as one integral, and `theory.expected_entropy` that of $n$ keys. Beside each other
-# they say for which rows the limit speaks: with 4 dimensions for all, with 8 for long ones, and with the
-# 64 of a real head for none. There the keys that matter are not near the query: at $n = 32768$ the factor
-# $\beta\sqrt d$ is 51, and $x = \beta\sqrt d\,(1 - \cos)$ has to be about $d/2 = 32$.
+# Cosines are at most 1, so keys on a sphere have another critical scale. For the nearest of $n$ keys $1 -
+# \cos$ is of the order $n^{-2/(d-1)}$. At $\beta\sqrt d = t\,(nC)^{2/(d-1)}$ the nearest few share the
+# weight, in the proportions $\exp(-t\, \Gamma_k^{2/(d-1)})$ with the arrivals $\Gamma_k$ of a Poisson process
+# of rate 1 (Bruno et al., arXiv 2605.08505). `theory.critical_limit_entropy` computes the expected entropy of
+# that limit as one integral, `theory.expected_entropy` that of $n$ keys. Compared, they show where the limit
+# holds: with 4 dimensions for all rows, with 8 for long ones, and with the 64 of a real head for none. With
+# 64 the keys that matter are not near the query: at $n = 32768$ the factor $\beta\sqrt d$ is 51, and $x =
+# \beta\sqrt d\,(1 - \cos)$ has to be about $d/2 = 32$.
 
 # %%
 CASES = ((4, 1.0), (8, 2.0), (64, 20.0))
@@ -258,7 +256,7 @@ for (d, t), value in zip(CASES, at_32768, strict=True):
 np.testing.assert_allclose(list(limits.values()), [1.885, 3.628, 16.962], atol=5e-4)
 np.testing.assert_allclose(at_32768, [1.884, 3.439, 2.378], atol=5e-4)
 
-# Rows that are drawn, against the exact value of their length: cosines of a sphere have a beta distribution.
+# Random rows against the exact value at their length: cosines on a sphere have a beta distribution.
 drawn = []
 for (d, t), rows in zip(CASES, (200, 100, 200), strict=True):
     cosine = 2 * rng.beta((d - 1) / 2, (d - 1) / 2, (rows, 20_000)) - 1
@@ -290,8 +288,8 @@ with at.plot.style():
 # %% [markdown]
 # ## Play with it
 #
-# The weights of one row, added up from the largest on. Where `ipywidgets` is installed, as by the extra
-# `notebooks`, sliders lead it across the freezing line.
+# The cumulative weight of one row, from the largest weight on. With `ipywidgets` (part of the extra
+# `notebooks`) sliders move it across the freezing line.
 
 
 # %%
@@ -323,15 +321,15 @@ else:
 # %% [markdown]
 # ## What was shown
 #
-# - Rows of normal scores freeze at $\beta_c = \sqrt{2 \ln n}$, in a limit that is reached like
-#   $\ln\ln n/\ln n$: at $1.25\,\beta_c$ a thousand keys have 1.89 of the limit's 4.71 nats (T13).
+# - Rows of normal scores freeze at $\beta_c = \sqrt{2 \ln n}$, in a limit that is approached like $\ln\ln
+#   n/\ln n$: at $1.25\,\beta_c$ a thousand keys have 1.89 of the limit's 4.71 nats (T13).
 # - $1/\sqrt d$ is deep in the phase of many keys, $\log_{512} n$ stays below the line, $\ln n$ is above
 #   it, and the law that keeps the entropy runs beside it (T12).
 # - Entropy and retrieval are different targets: a needle with half of the weight at 64 keys has 6 % at
 #   1024 under the standard scale and 36 % under $\log_{64} n$, and the invariant law gives it more than
 #   0.9 (T16).
-# - Keys on a sphere have a limit of their own at the scale that grows like $n^{2/(d-1)}$. With 4 or 8
-#   dimensions rows are near it; with 64 no row in use is.
+# - Keys on a sphere have their own limit, at a scale that grows like $n^{2/(d-1)}$. With 4 or 8 dimensions
+#   rows are near it; with 64 no row in use is.
 #
 # ## Exercises
 #

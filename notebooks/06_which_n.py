@@ -15,15 +15,15 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Which n?
 #
-# A scale law such as $\log_{512} n/\sqrt d$ looks complete. It is not: somebody has to say what $n$ counts.
-# Published programs count the keys that a query sees, the length of its row, its position, its position plus
-# one, its position plus two, or the whole text. On a causal mask without anything else most of these are
-# nearly the same number, which is why the difference is found late.
+# A scale law such as $\log_{512} n/\sqrt d$ is incomplete until it says what $n$ counts. Published programs
+# count the keys that a query sees, the length of its row, its position, its position plus one, its position
+# plus two, or the whole text. With a causal mask alone most of these are nearly the same number, so the
+# difference is easily missed.
 #
-# This notebook takes one law and gives its $n$ five meanings, then looks at mistakes that are easily made
-# with these laws: blocks that begin one token early, packs whose documents share one $n$, chunks that count
-# their own keys, and log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Where one
-# was met in public a link leads there. Every statement with a number is asserted.
+# This notebook takes one law and gives its $n$ five meanings. Then it shows common mistakes: blocks that
+# begin one token early, packs whose documents share one $n$, chunks that count their own keys, and
+# log-sum-exps in base 2 that are merged as if they were natural (claim **T6**). Links lead to public reports
+# of such mistakes. Every statement with a number is asserted.
 #
 # **摘要。** 缩放规则 (如 $\log_{512} n/\sqrt d$) 必须说明 $n$ 数的是什么：
 # 可见的键，行长，查询的位置，位置加一，位置加二，还是整段文本的长度。
@@ -59,8 +59,8 @@ print(f"attnscale {at.__version__}")
 # %% [markdown]
 # ## One law, five meanings of n
 #
-# `laws.register` makes the same function a law under four meanings of $n$. The fifth, the whole text, is a
-# number that we pass ourselves. A window of 256 keys and a mask that hides every third key separate them.
+# `laws.register` registers one function under four meanings of $n$. The fifth, the whole text, is a number
+# that we pass ourselves. A window of 256 keys and a mask that hides every third key make them differ.
 
 
 # %%
@@ -87,8 +87,7 @@ for name, meaning in meanings.items():
     print(f"{name:13} {at.laws.MEANINGS_OF_N[meaning]}")
 
 # %% [markdown]
-# The scale that a law gives can be read off a call: make every dot product 1, and the largest score of a row
-# is its scale.
+# To read the scale off a call, make every dot product 1: the largest score of a row is then its scale.
 
 # %%
 length, head_dim = 2048, 16
@@ -107,7 +106,7 @@ multiple = {name: scales_of(law_of(name), **masks) * np.sqrt(head_dim) for name 
 multiple["whole text"] = np.full(length, np.log(length) / np.log(512))
 
 i = np.arange(length)
-visible = (np.minimum(i + 1, 256) * 2 / 3).round()  # two keys of three, to rounding
+visible = (np.minimum(i + 1, 256) * 2 / 3).round()  # two keys of three, rounded
 np.testing.assert_allclose(multiple["visible"][1:], np.log(visible[1:]) / np.log(512), atol=0.12)
 np.testing.assert_allclose(multiple["row"], np.log(i + 1) / np.log(512), atol=1e-12)
 np.testing.assert_array_equal(multiple["row"], multiple["position + 1"])  # the same under this mask ...
@@ -115,7 +114,7 @@ np.testing.assert_allclose(multiple["position + 2"], np.log(i + 2) / np.log(512)
 
 prefix = {"is_causal": True, "causal": None, "key_lengths": 1000}
 row, position = (scales_of(law_of(name), **prefix) for name in ("row", "position + 1"))
-np.testing.assert_array_equal(row[:1000], position[:1000])  # ... and not beyond the last key of a padded text
+np.testing.assert_array_equal(row[:1000], position[:1000])  # ... but not beyond the last key of a padded text
 assert (row[1000:] < position[1000:]).all()
 
 last = {name: values[-1] for name, values in multiple.items()}
@@ -138,9 +137,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# What does it do to the weights? Under the window the row stops growing at 171 visible keys, so a law of
-# visible keys stops there too. A law of positions goes on sharpening a row that has not grown: at the end of
-# this text by half (1.22 against 0.82), and without end in a longer one.
+# What does it do to the weights? With the window the row stops growing at 171 visible keys, and so does a law
+# of visible keys. A law of positions keeps sharpening a row that no longer grows: by half at the end of this
+# text (1.22 against 0.82), and without limit in longer ones.
 
 # %%
 query, key = rng.standard_normal((2, 1, length, head_dim))
@@ -154,10 +153,10 @@ assert late["row"] == late["position + 1"]
 # ## One token early
 #
 # Llama 4 sharpens its queries in blocks of $F$ tokens, $1 + 0.1 \ln(1 + \lfloor (i + 1)/F \rfloor)$.
-# Ministral took the rule over and counts $i$. So its blocks begin one token later, and a program that runs
-# both models with one formula is wrong for one query in each block. llama.cpp got an offset for that
-# ([ggml-org/llama.cpp 18025](https://github.com/ggml-org/llama.cpp/pull/18025)). Qwen and Grok differ by one
-# token too.
+# Ministral uses the same rule but counts $i$. So its blocks begin one token later, and a program that runs
+# both models with one formula is wrong for one query in each block. llama.cpp added an offset for that
+# ([ggml-org/llama.cpp 18025](https://github.com/ggml-org/llama.cpp/pull/18025)). Qwen and Grok also differ by
+# one token.
 
 # %%
 block = 16
@@ -190,11 +189,10 @@ with at.plot.style():
 # %% [markdown]
 # ## Packed documents
 #
-# Training packs short texts into one sequence. `document_ids` hides the others and lets a law count within
+# Training packs short texts into one sequence. `document_ids` hides other texts and lets a law count within
 # each text. Counted over the pack, the last of eight texts of 256 tokens would be treated as 2048 tokens
-# long: sharper by a factor that depends on where the text happened to lie. Where a program gets the position
-# within a text from is no small question ([NVIDIA/TensorRT-LLM
-# 836](https://github.com/NVIDIA/TensorRT-LLM/issues/836)).
+# long: sharper by a factor that depends on where the text happened to be. For programs, finding the position
+# within a text is not trivial ([NVIDIA/TensorRT-LLM 836](https://github.com/NVIDIA/TensorRT-LLM/issues/836)).
 
 # %%
 texts = 8
@@ -220,8 +218,8 @@ with at.plot.style():
 # %% [markdown]
 # ## Chunks that count for themselves
 #
-# Long rows are computed in chunks of keys, and their states merge exactly. The scale must be known before the
-# split: a chunk that evaluates the law on its own keys answers another question.
+# Long rows are computed in chunks of keys, and their states merge exactly. The scale must be fixed before the
+# split: a chunk that evaluates the law on its own keys uses the wrong $n$.
 
 # %%
 law = at.laws.LogN()
@@ -241,11 +239,11 @@ assert off > 0.2
 # %% [markdown]
 # ## States merge only with natural logarithms (T6)
 #
-# Two parts of a row with $\mathrm{lse}_A$ and $\mathrm{lse}_B$ merge with the weight
-# $w = 1/(1 + e^{\mathrm{lse}_B - \mathrm{lse}_A})$. GPU kernels often work in base 2, because `exp2` is one
-# instruction, and some return $\mathrm{lse}_2 = \mathrm{lse}/\ln 2$. Merged as if natural, the parts are
-# weighed by $Z_A^{1.4427} : Z_B^{1.4427}$. Nothing crashes, equal parts come out right, and the larger part
-# always gets too much. It was noticed as two libraries that disagree ([flashinfer-ai/flashinfer
+# Two parts of a row with $\mathrm{lse}_A$ and $\mathrm{lse}_B$ merge with the weight $w = 1/(1 +
+# e^{\mathrm{lse}_B - \mathrm{lse}_A})$. GPU kernels often work in base 2, because `exp2` is one instruction,
+# and some return $\mathrm{lse}_2 = \mathrm{lse}/\ln 2$. Merged as if natural, the parts are weighted by
+# $Z_A^{1.4427} : Z_B^{1.4427}$. Nothing crashes and equal parts are merged correctly, but the larger part
+# always gets too much. It was reported as two libraries that disagree ([flashinfer-ai/flashinfer
 # 2113](https://github.com/flashinfer-ai/flashinfer/issues/2113)), as an output that is 12 % off after a
 # cached prefix ([sgl-project/sglang 40903](https://github.com/sgl-project/sglang/issues/40903)), and as text
 # that repeats itself ([vllm-project/vllm 52796](https://github.com/vllm-project/vllm/pull/52796)).
@@ -287,11 +285,12 @@ with at.plot.style():
 #
 # - *A polynomial read backwards.* Adaptive temperature multiplies by $\max(1, P(H))$ with coefficients that
 #   the paper lists highest power first. Read lowest first, $P(3) = -31.6$ instead of $2.25$, clamped to 1;
-#   only rows from 0.92 to 2.15 nats get a correction, and another one. Even read right, $P$ drops below 1
-#   beyond 5.94 nats: the long, diffuse rows get nothing.
+#   only rows from 0.92 to 2.15 nats get a correction, and the wrong one. Even read correctly, $P$ drops below
+#   1 beyond 5.94 nats: long, diffuse rows are not corrected.
 # - *An epsilon in the logarithm.* $-\sum p \ln(p + 10^{-6})$ is off by $-0.72$ nat on a uniform row of
 #   $2^{20}$ keys, which has 13.86.
-# - *A shift.* $e^{x - s \ln n}$ was documented as scalable softmax. A shift of a whole row cancels.
+# - *A shift.* $e^{x - s \ln n}$ was documented as scalable softmax. A shift of a whole row cancels, so it
+#   does nothing.
 
 # %%
 adaptive = at.laws.AdaptiveTemperature()
@@ -334,9 +333,9 @@ with at.plot.style():
 # %% [markdown]
 # ## On causal heads
 #
-# What the choice does to trained heads: `log_n` with the keys that a query sees, and with the length of the
-# text for every query. The first leaves early rows flat, the second treats all rows alike, and at the end of
-# the text both agree.
+# The effect on trained heads: `log_n` with the keys that a query sees, and with the length of the text for
+# every query. The first leaves early rows flat, the second gives all rows one scale; at the end of the text
+# both agree.
 
 # %%
 causal = at.datasets.causal_qk()
@@ -374,7 +373,7 @@ assert at.laws.from_json(ministral.to_json()) == ministral
 #
 # ## Exercises
 #
-# 1. Add `window=(63, None)` to the pack of documents. Which of the four meanings change their multiple,
-#    and from which query on? Write the answer down before you run it.
-# 2. Register a law with `n_means="query position"` whose $n$ starts at 0. What has its formula to do at
-#    the first query?
+# 1. Add `window=(63, None)` to the pack of documents. Under which of the four meanings does the multiple
+#    change, and from which query on? Write the answer down before you run it.
+# 2. Register a law with `n_means="query position"` whose $n$ starts at 0. What must its formula do at the
+#    first query?

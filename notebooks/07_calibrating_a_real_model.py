@@ -15,9 +15,9 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Calibrating a real model
 #
-# Which scale would keep the entropy of a head constant as the text grows? Theory answers for keys that are
-# spread evenly over a sphere (claim **T12**). Real heads are something else. This notebook measures the
-# answer for 18 heads of all-MiniLM-L6-v2, compares it with what theory and the laws say, and applies it.
+# Which scale would keep the entropy of a head constant as the text grows? Theory answers this for keys that
+# are uniform on a sphere (claim **T12**). Real heads differ. This notebook measures the scale for 18 heads of
+# all-MiniLM-L6-v2, compares it with theory and with the laws, and applies it.
 #
 # $\beta$ is the scale times $\sqrt d$, so that $\beta = 1$ is ordinary attention. Logarithms are natural,
 # entropies are in nats. Every statement with a number is followed by a cell that asserts it.
@@ -47,8 +47,8 @@ print(f"attnscale {at.__version__}")
 # ## One scale for each entropy (T4)
 #
 # Entropy falls as the scale $a$ grows, $\mathrm dH/\mathrm d \ln a = -\mathrm{Var}_p(a\, q \cdot k)$, from
-# $\ln n$ at $a = 0$ to the logarithm of the number of keys that tie for the largest dot product. So every
-# entropy in between has exactly one scale, and `solve_scale` finds it. Here are the scales at which rows of
+# $\ln n$ at $a = 0$ to the logarithm of the number of keys that tie for the largest dot product. So each
+# entropy in between has exactly one scale, which `solve_scale` finds. Here are the scales at which rows of
 # random data have 20 effective keys, and two targets that no scale can reach.
 
 # %%
@@ -69,14 +69,15 @@ assert not too_few.feasible.any()
 np.testing.assert_allclose(too_few.lowest, np.log(2))
 
 # %% [markdown]
-# The step that finds it is a prediction, too. From the entropy and the variance of the score at one scale,
-# the first-order answer is $\ln a^* \approx \ln a + (H - H^*)/\mathrm{Var}_p(s)$. We come back to it below.
+# The step of the solver is also a prediction. From the entropy and the variance of the score at one scale,
+# the first-order answer is $\ln a^* \approx \ln a + (H - H^*)/\mathrm{Var}_p(s)$. It is used below.
 #
 # ## On a sphere the measurement agrees with theory (T12)
 #
 # `calibrate` takes the mean entropy of a head at $n_0$ keys under the standard scale, and finds for every
-# other $n$ the $\beta$ that gives the same. On keys that are uniform on a sphere the exact finite-$n$ theory
-# knows the answer, `theory.invariant_beta`. 24 independent heads give a mean and a standard error.
+# other $n$ the $\beta$ that gives the same entropy. For keys that are uniform on a sphere
+# `theory.invariant_beta` gives the exact answer at finite $n$. 24 independent heads give a mean and a
+# standard error.
 
 # %%
 n_heads, d = 24, 64
@@ -102,8 +103,8 @@ assert error.max() < 0.01
 np.testing.assert_allclose(theory[[1, 3]], [1.58696, 2.43330], atol=1e-5)
 
 # %% [markdown]
-# The law `log_n` misses the entropy by far more than `annealed`, $\sqrt{1 + 2 \ln (n/n_0)}$, which is the
-# first order of the exact answer.
+# The law `log_n` misses the entropy by far more than `annealed`, $\sqrt{1 + 2 \ln (n/n_0)}$, the first-order
+# approximation of the exact answer.
 
 # %%
 print(sphere.recommendation)
@@ -115,7 +116,7 @@ assert annealed < log_n / 2
 #
 # The package ships the queries and keys of heads 0 to 5 of the layers 0, 2 and 5 of all-MiniLM-L6-v2 on 512
 # tokens of English. At length $n$ the first $n$ queries see the first $n$ keys. The model reads in both
-# directions, so beyond layer 0 the vectors of a prefix have seen the whole text. We keep the entropy of
+# directions, so beyond layer 0 the vectors of a prefix depend on the whole text. We keep the entropy at
 # $n_0 = 64$ tokens.
 
 # %%
@@ -138,13 +139,13 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Three things stand out.
+# Three observations:
 #
-# - The median head needs $\beta = 1.28, 1.54, 1.80$ at 2, 4 and 8 times the length. A sphere in 32
-#   dimensions would need 1.66, 2.19, 2.67: most of these heads dilute more slowly than even keys would.
-# - Heads 0 and 1 of layer 0 do behave like the sphere: 2.63 and 2.80 at 512 tokens.
-# - Head 2 of layer 0 puts nearly all its weight on one key (entropy 0.005). The measured 78 is an answer to a
-#   question that nobody should ask.
+# - The median head needs $\beta = 1.28, 1.54, 1.80$ at 2, 4 and 8 times the length. A sphere in 32 dimensions
+#   would need 1.66, 2.19, 2.67: most of these heads dilute more slowly than uniform keys would.
+# - Heads 0 and 1 of layer 0 behave like the sphere: 2.63 and 2.80 at 512 tokens.
+# - Head 2 of layer 0 puts nearly all its weight on one key (entropy 0.005). The measured $\beta$ of 78 is
+#   meaningless.
 
 # %%
 median = np.median(found.beta, axis=0)
@@ -178,8 +179,8 @@ with at.plot.style():
 # The entropy and the variance of the score at the standard scale come from one pass, and predict $\beta$ by
 # the first-order step above (**T4** again): $\ln \beta \approx (H - H^*)/\mathrm{Var}_p(s)$. Averages over
 # the rows of a head take the place of the row's own numbers. At 128 tokens this is close to the measurement
-# for most heads. At 512 it overshoots, since the variance at $\beta = 1$ is not that along the way: a step
-# that long has to be iterated, which is what `solve_scale` does.
+# for most heads. At 512 it overshoots, since the variance changes between $\beta = 1$ and the answer: such a
+# long step has to be iterated, as `solve_scale` does.
 
 # %%
 ratios = {}
@@ -197,8 +198,8 @@ assert np.quantile(ratios[128], 0.8) < 1.15
 # %% [markdown]
 # ## Which law keeps the entropy best?
 #
-# Each law is multiplied by one constant a head, fitted to the measured $\beta$, and then judged by the
-# entropy that it really gives. Up to that constant `log_n`, `natural_log_n` and `ssmax` are the same law.
+# Each law is multiplied by one constant per head, fitted to the measured $\beta$, and then judged by the
+# entropy that it gives. Up to that constant `log_n`, `natural_log_n` and `ssmax` are the same law.
 
 # %%
 print(found.recommendation)
@@ -218,28 +219,26 @@ growth = [law(512, 32) / law(64, 32) for law in (at.laws.Annealed(64).multiplier
 np.testing.assert_allclose(growth, [2.27, 1.50], atol=5e-3)
 
 # %% [markdown]
-# These are seven laws, to keep the picture simple. Without `laws=`, `calibrate` compares all that can be
-# fitted, and the logarithm is third: `variance_invariant` 0.170, `lssa` 0.188, `log_n` 0.222, `annealed`
-# 0.280 nat. From 32 tokens on it is second, to `lssa`. These are 18 heads on one text: none of the orders is
-# a finding about models.
+# Only seven laws are shown here. Without `laws=`, `calibrate` compares all that can be fitted, and the
+# logarithm is third: `variance_invariant` 0.170, `lssa` 0.188, `log_n` 0.222, `annealed` 0.280 nat. From 32
+# tokens on it is second, to `lssa`. These are 18 heads on one text: neither order is a finding about models.
 #
-# The heads are split: nine are closest to `annealed`, eight to a logarithm. From 64 to 512 tokens `annealed`
+# The heads differ: nine are closest to `annealed`, eight to a logarithm. From 64 to 512 tokens `annealed`
 # grows by a factor of 2.27 and the logarithm by 1.50; the median head, with 1.80, lies between them. Neither
-# is *the* law of this model, and both are far better than a constant.
+# is *the* law of this model, but both are far better than a constant.
 #
-# So the verdicts of [notebook 3](03_entropy_invariance.ipynb) on random keys do not carry over as they
-# stand. There a logarithm of $n$ loses to $\sqrt{1 + 2\ln(n/n_0)}$ by construction (**T10**, **T12**); here
-# it is before it, by 0.222 to 0.280 nat. There $\ln n$ leaves most of the gradient; put in the place of
-# $1/\sqrt d$ under these trained heads it saturates them (**T14**, median trace of the Jacobian 0.98 to
-# 0.11). With a constant a head that is fitted, as in this ranking, it does not: `natural_log_n` and `log_n`
-# are one law then.
+# So the results of [notebook 3](03_entropy_invariance.ipynb) for random keys do not carry over unchanged.
+# There a logarithm of $n$ loses to $\sqrt{1 + 2\ln(n/n_0)}$ by construction (**T10**, **T12**); here it is
+# better, 0.222 against 0.280 nat. There most of the gradient remains under $\ln n$; here, in place of
+# $1/\sqrt d$, it saturates these trained heads (**T14**, median trace of the Jacobian 0.98 to 0.11). With one
+# fitted constant per head, as in this ranking, it does not: `natural_log_n` and `log_n` are then one law.
 #
 # ## Corrected, beyond the lengths of the fit
 #
-# A fit that is judged where it was made proves little. So we fit on 64, 128 and 256 tokens and apply the laws
-# at 512. Unchanged attention has drifted by 1.86 nat from its entropy at 64 tokens (root mean square over the
-# heads). The logarithm brings that to 0.44 and `annealed` to 0.26. So the order turns round where the fit is
-# not judged by itself. (Of all laws, `log_n_from_training` leaves 0.259, `annealed` 0.262,
+# A fit that is judged on its own lengths proves little. So we fit on 64, 128 and 256 tokens and apply the
+# laws at 512. Unchanged attention has drifted by 1.86 nat from its entropy at 64 tokens (root mean square
+# over the heads). The logarithm reduces that to 0.44 and `annealed` to 0.26. So the order is reversed on a
+# length that was not fitted. (Of all laws, `log_n_from_training` leaves 0.259, `annealed` 0.262,
 # `variance_invariant` 0.293, `log_n` 0.435.)
 
 # %%
@@ -273,9 +272,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# What this does not show: that the model works better for it. The weights were trained at $\beta = 1$;
-# constant entropy is one property of attention, not its purpose. One model, one text,
-# and lengths up to 512 are no evidence about others. What carries over is the procedure, on your own heads:
+# This does not show that the model works better. The weights were trained at $\beta = 1$; constant entropy is
+# one property of attention, not its purpose. One model, one text, and lengths up to 512 are no evidence about
+# others. You can use the same procedure on your own heads:
 #
 #     found = at.calibrate(query, key, n0=4096, is_causal=True)
 #     print(found.recommendation)
@@ -283,9 +282,9 @@ with at.plot.style():
 # %% [markdown]
 # ## Every head on one page
 #
-# The medians above hide which head does what. `at.report` has all of them on one page: a map of heads, each
-# head against length under the laws, and against a multiple of its scale, which a slider moves.
-# `page.save(path)` writes it as a file that opens in any browser; a notebook shows it in a frame.
+# The medians above hide the single heads. `at.report` shows all of them on one page: a map of heads, and each
+# head against the length under the laws and against a multiple of its scale, set by a slider.
+# `page.save(path)` writes a file that opens in any browser; a notebook shows the page in a frame.
 
 # %%
 places = zip(data.layers.tolist(), data.heads.tolist(), strict=True)
@@ -298,8 +297,8 @@ page
 # %% [markdown]
 # ## A causal model, and an estimator
 #
-# The same for the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and
-# `score`: it is fitted up to 1024 tokens and judged at 2048, as was done by hand above.
+# Now the causal heads, from 256 to 2048 tokens. `LawCalibrator` is `calibrate` with `fit` and `score`: here
+# it is fitted up to 1024 tokens and judged at 2048, as above by hand.
 
 # %%
 causal = at.datasets.causal_qk()
@@ -317,12 +316,13 @@ np.testing.assert_allclose(list(missed.values()), [0.827, 0.633, 0.997], atol=0.
 # %% [markdown]
 # ## What was shown
 #
-# - Every entropy within reach has one scale, and `solve_scale` finds it in a few evaluations a row (T4).
-#   On keys that are uniform on a sphere the measured $\beta(n)$ agrees with the theory (T12).
+# - Every reachable entropy has one scale, and `solve_scale` finds it in a few evaluations per row (T4). On
+#   keys that are uniform on a sphere the measured $\beta(n)$ agrees with the theory (T12).
 # - The median of 18 real heads needs $\beta = 1.80$ at eight times the length, a sphere in 32 dimensions
-#   2.67; the heads disagree with each other more than the laws do.
-# - A logarithm with a constant a head keeps the entropy of these heads better than `annealed`, 0.222 nat off
-#   for 0.280. For random keys it is the other way round. Of all laws two are nearer at these lengths.
+#   2.67; heads differ more from each other than laws do.
+# - A logarithm with one constant per head keeps the entropy of these heads better than `annealed`: 0.222 nat
+#   off against 0.280. For random keys the order is reversed. Of all laws two are better still at these
+#   lengths.
 # - Fitted on 64 to 256 tokens, `annealed` leaves a drift of 0.26 nat at 512 and a logarithm 0.44, where
 #   unchanged attention has 1.86.
 #

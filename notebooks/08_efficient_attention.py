@@ -15,23 +15,23 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Efficient attention: two softmaxes in the place of one
 #
-# An article of LambdaClass explains the efficient attention of Shen et al. (2021,
-# [arXiv 1812.01243](https://arxiv.org/abs/1812.01243)): a softmax over the channels of each query, one over
-# the keys of each channel, and a product that never has $n^2$ entries. This notebook goes through its
-# definitions, its example and its charts (claims **T25** and **T26**):
+# An article by LambdaClass explains the efficient attention of Shen et al. (2021, [arXiv
+# 1812.01243](https://arxiv.org/abs/1812.01243)): a softmax over the channels of each query, one over the keys
+# of each channel, and a product without an $n \times n$ matrix. This notebook checks its definitions, its
+# example and its charts (claims **T25** and **T26**):
 #
 # - the implied weights are a distribution over the keys, and a mixture of at most $d$ maps;
-# - operations and memory grow as $n$, where those of attention grow as $n^2$ and $n^2$ (if the matrix is
-#   written out) or $n$ (if it is not);
-# - what is lost is sharpness: on the heads of a real encoder the weights are nearly uniform, and hardly
-#   nearer to those of softmax than equal weights are.
+# - operations and memory grow as $n$; for attention operations grow as $n^2$, and memory as $n^2$ if the
+#   matrix is stored or $n$ if not;
+# - the price is sharpness: on the heads of a real encoder the weights are nearly uniform, and hardly nearer
+#   to those of softmax than equal weights are.
 #
-# Three things in the article do not agree with each other, and are named where they stand: its topics are not
-# distributions, its listing leaves out the scale, and its chart is not exponential.
+# Three things in the article are inconsistent, as shown below: its topics are not distributions, its listing
+# leaves out the scale, and its chart is not exponential.
 #
 # The sharpness is measured on a model that was trained with softmax attention. A model trained with efficient
-# attention has other queries and keys, and the article does not claim that one can replace the other in
-# a trained model.
+# attention has other queries and keys. The article does not claim that one can replace the other in a trained
+# model.
 #
 # **摘要。** 本文按照 LambdaClass 的文章复现高效注意力 (Shen 等， 2021)：对查询的通道做一次 softmax，
 # 对每个通道的键做一次 softmax，再利用矩阵乘法的结合律避免 $n\times n$ 矩阵。
@@ -87,9 +87,8 @@ def softmax(x, axis):
 #
 # with $\rho_{\text{row}}$ the softmax over the $d$ channels of a query and $\rho_{\text{col}}$ the softmax
 # over the $n$ keys of a channel. Multiplied from the right it costs $4 n d^2$ operations and keeps $d^2$
-# numbers. Multiplied from the left it shows its weights,
-# $A = \rho_{\text{row}}(Q)\,\rho_{\text{col}}(K)^\top$:
-# not negative, and
+# numbers. Multiplied from the left it gives the weights, $A =
+# \rho_{\text{row}}(Q)\,\rho_{\text{col}}(K)^\top$: They are not negative, and
 #
 # $$\sum_j A_{ij} = \sum_c \rho_{ic} \sum_j \rho_{jc} = \sum_c \rho_{ic} = 1.$$
 
@@ -111,7 +110,7 @@ assert np.linalg.matrix_rank(weights) == d
 # %% [markdown]
 # ### The article's example
 #
-# One query and four keys, of which the third equals the query.
+# One query and four keys; the third key equals the query.
 
 # %%
 query = np.array([[2.0, 1, 3]])
@@ -124,8 +123,8 @@ assert np.allclose(dot_product, [0.005495, 0.000546, 0.992228, 0.001732], atol=5
 assert np.allclose(efficient, [0.130855, 0.071253, 0.696223, 0.101669], atol=5e-7)
 
 # %% [markdown]
-# These are the article's numbers, with $1/\sqrt 3$ in the dot products. Its PyTorch listing has no scale at
-# all, and computes other weights:
+# These are the article's numbers, with $1/\sqrt 3$ in the dot products. Its PyTorch listing has no scale, and
+# computes other weights:
 
 # %%
 listing = at.attention(query, keys, np.eye(4), scale=1.0)[0]
@@ -133,9 +132,9 @@ print("listing    ", [f"{weight:.6f}" for weight in listing])
 assert np.allclose(listing, [0.000123, 0.000002, 0.999858, 0.000017], atol=5e-7)
 
 # %% [markdown]
-# The article shows the example to argue that efficient attention "smooths". Some of that is the scale: the
-# query's softmax sees numbers of size 1, whatever $d$ is, and no factor makes up for it. A factor on both
-# makes the weights sharper, but with two softmaxes they do not become a softmax of the products:
+# The article uses the example to argue that efficient attention "smooths". Part of this is due to the scale:
+# the query's softmax sees numbers of size 1, whatever $d$ is, and no factor compensates for that. A factor on
+# both makes the weights sharper, but two softmaxes do not become a softmax of the products:
 
 # %%
 for scale in (1, 2, 4, 8):
@@ -145,9 +144,9 @@ assert efficient_attention_weights(query, keys, scale=8)[0, 2] > 0.99
 # %% [markdown]
 # ## Global maps on a real sentence (T25)
 #
-# The rows of $\rho_{\text{col}}(K)^\top$ are $d$ distributions over the keys. They do not depend on a query.
-# Each gives one vector $g_c = \sum_j \rho_{jc} v_j$, and a query only mixes the $g_c$. The article
-# illustrates them with invented numbers on a sentence; here they are of a head of all-MiniLM-L6-v2, on the
+# The rows of $\rho_{\text{col}}(K)^\top$ are $d$ distributions over the keys. They do not depend on the
+# query. Each gives one vector $g_c = \sum_j \rho_{jc} v_j$, and a query only mixes the $g_c$. The article
+# illustrates them with invented numbers on a sentence; here they come from a head of all-MiniLM-L6-v2, on the
 # first tokens of its text.
 
 # %%
@@ -173,15 +172,15 @@ assert np.allclose(found.coefficients.sum(1), 1)
 assert np.allclose(found.coefficients @ found.values, efficient_attention_weights(real_q, real_k))
 
 # %% [markdown]
-# Some maps pick one or two tokens out, most are spread. None of them "is" a modifier or a cause; this model
-# was not trained with them.
+# Some maps select one or two tokens, most are spread out. None corresponds to a modifier or a cause; this
+# model was not trained with them.
 #
 # ### The article's topics
 #
-# It gives two maps of dot-product attention over the six words of a sentence, which sum to 1 as they should,
-# and four topics over the same words. These are not such maps. They do not sum to 1, as a softmax over the
-# keys does, but to about 2, and so the weights that they imply for a token sum to 1.88 or 1.72 instead of 1:
-# an output of values that are all 1 would be 1.88. Divided by their sums they are maps.
+# The article gives two maps of dot-product attention over the six words of a sentence, which sum to 1, and
+# four topics over the same words. The topics are not such maps: they sum to about 2, not to 1 as a softmax
+# over the keys does. So the weights that they imply for a token sum to 1.88 or 1.72 instead of 1: if all
+# values were 1, the output would be 1.88. Divided by their sums they are maps.
 
 # %%
 topics = np.array(
@@ -208,8 +207,7 @@ print("with maps that sum to 1, token 3:", (mixtures[0] @ maps).round(3))
 # ## A causal form
 #
 # With a causal mask each channel's softmax runs over the keys so far. Its normaliser is then a running
-# log-sum-exp, and the sums are carried along: for decoding one keeps $d$ maxima, $d$ sums and $d^2$ products
-# in the place of all keys and values.
+# log-sum-exp. Decoding keeps $d$ maxima, $d$ sums and $d^2$ products in place of all keys and values.
 
 # %%
 state = EfficientState()
@@ -219,7 +217,7 @@ last = softmax(q[-1:], 1) @ (softmax(k, 0).T @ v)
 print("decoding against the causal call:", abs(np.array(rows) - causal).max())
 assert np.allclose(rows, causal, atol=1e-12)
 assert np.allclose(causal[0], v[0])  # the first query sees one key
-assert np.allclose(causal[-1:], last)  # the last one all of them
+assert np.allclose(causal[-1:], last)  # the last query sees all of them
 large = efficient_attention(1e4 * q, 1e4 * k, v, is_causal=True)
 assert np.isfinite(large).all()
 
@@ -230,8 +228,8 @@ assert np.isfinite(large).all()
 # calls the growth of dot-product attention exponential. It is quadratic: on two logarithmic scales a power of
 # $n$ is a straight line and its exponent the slope, whereas an exponential would bend upwards.
 #
-# Work can be counted, on any machine alike. The next cell multiplies matrices by a function that keeps count:
-# of multiplications and additions, and of the numbers in the largest array on the way.
+# Operations can be counted, with the same result on any machine. The next cell multiplies matrices by a
+# function that counts multiplications and additions, and the numbers in the largest intermediate array.
 
 
 # %%
@@ -273,20 +271,19 @@ np.testing.assert_allclose(slopes_of(counted, right[0]), 1)
 np.testing.assert_allclose(slopes_of(counted, right[1]), 1)  # the output itself; the rest is 64 x 64
 
 # %% [markdown]
-# Time is another matter, and the numbers below are of the machine that ran this notebook: seconds of the
-# processor, all threads together, which depend less on what else it does than those of a clock on the wall.
-# The slope of a linear cost is 1 where the part that grows is all there is. At a few thousand keys the fixed
-# cost of a call, threads that start and arrays that still fit into a cache bend it, by the clock on the wall
-# more than here. So the last slopes, of the longest rows, are the ones to read. With processes of their own
-# and beside other variants, times are in [Which variant when](../docs/explanation/which-variant.md), with
-# what that machine was; `benchmarks/variant_costs.py` measures them again.
+# Times depend on the machine that ran this notebook. They are processor seconds of all threads together,
+# which depend less on other load than wall-clock time. A linear cost has the slope 1 only where the growing
+# part dominates. At a few thousand keys the fixed cost of a call, the start of threads and arrays that still
+# fit into a cache change the slope, in wall-clock time more than here. So read the last slopes, of the
+# longest rows. [Which variant when](../docs/explanation/which-variant.md) has times beside other variants,
+# each measured in its own process, and names the machine; `benchmarks/variant_costs.py` measures them again.
 
 # %%
 Cost = namedtuple("Cost", "variant n seconds")
 
 
 def seconds(call, repeats):
-    """Least of some calls: what others do on the machine only adds."""
+    """Least time of several calls: other load on the machine only adds."""
     taken = []
     for _ in range(repeats):
         start = time.process_time()
@@ -331,7 +328,7 @@ with at.plot.style():
 # %% [markdown]
 # ## What is lost: sharpness (T26)
 #
-# The same heads, the same text, both kinds of weights: entropy, the weight of the key with the largest dot
+# For the same heads and text, both kinds of weights: entropy, the weight of the key with the largest dot
 # product, and the effective rank of the matrix.
 
 # %%
@@ -389,9 +386,9 @@ assert exact[-1][4] > 4 * flat[-1][4]
 # ### Is it an approximation?
 #
 # The article calls efficient attention an approximation of $\mathrm{softmax}(QK^\top)$. The total variation
-# $\frac12\sum_j \lvert p_j - a_j\rvert$ is the share of the weight that lies elsewhere: 0 for the same
-# weights, 1 for disjoint ones. On these heads half of the weight lies elsewhere, and equal weights, which
-# know nothing of the query, are hardly further from softmax. It is another mechanism, not an approximation.
+# $\frac12\sum_j \lvert p_j - a_j\rvert$ is the share of the weight that lies elsewhere: 0 for identical
+# weights, 1 for disjoint ones. On these heads half of the weight lies elsewhere, and uniform weights, which
+# ignore the query, are hardly further from softmax. It is another mechanism, not an approximation.
 
 # %%
 variation = {}
@@ -405,18 +402,18 @@ np.testing.assert_allclose([variation[64], variation[512]], [[0.525, 0.600], [0.
 
 # %% [markdown]
 # On these heads efficient attention is within 5 % of the entropy of equal weights at every length, and its
-# rank stays below $d = 32$ while that of softmax grows with $n$. That is one model, one text and lengths up
-# to 256, and queries and keys that were trained for dot products. What is for which purpose, with times and
-# memory: [Which variant when](../docs/explanation/which-variant.md).
+# rank stays below $d = 32$ while that of softmax grows with $n$. That is one model, one text, lengths up to
+# 256, and queries and keys trained for dot products. For the purposes, times and memory of the variants see
+# [Which variant when](../docs/explanation/which-variant.md).
 
 # %% [markdown]
 # ## Pixels (T26)
 #
 # "For images the model can still perform well", the article says, where tokens are pixels and there are many.
 # A small trial with scikit-learn's digits: 64 of them as one picture of 64 x 64 pixels, normal noise of 0.2,
-# and for each of the 4096 pixels its 5 x 5 patch as query, key and value. What attention returns stands
-# beside the patch itself as input of a linear readout, fitted on one picture and judged on another. The
-# scale is the one that fits the first picture best. Eight draws of the noise give the errors.
+# and for each of the 4096 pixels its 5 x 5 patch as query, key and value. A linear readout gets the patch and
+# the output of attention; it is fitted on one picture and judged on another. The scale is the one that fits
+# the first picture best. Eight draws of the noise give the errors.
 
 # %%
 images = load_digits().images / 16
@@ -431,7 +428,7 @@ def pixels(first, noise):
 
 
 def rest(mechanism, scale, fit, judge):
-    """Root mean square of what the readout leaves, on both pictures."""
+    """Root mean square error of the readout, on both pictures."""
     inputs = []
     for _, patches in (fit, judge):
         p = patches[None]
@@ -468,25 +465,24 @@ with at.plot.style():
 
 # %% [markdown]
 # Grey lines are draws, bars one standard error. Dot products find pixels that look alike and average them:
-# the error falls from 0.149 ± 0.001 to 0.141 ± 0.001, and in each draw. Efficient attention adds nothing
-# (0.154 ± 0.002, with a scale that fits the other picture): 25 maps that all pixels share are too coarse
-# for this task. Queries and keys were not learned here, and denoising needs the particular pixel; that a
-# model trained with efficient attention does well where the gist of a picture is enough is not refuted.
+# the error falls in each draw, from 0.149 ± 0.001 to 0.141 ± 0.001. Efficient attention adds nothing (0.154 ±
+# 0.002, with a scale that fits the other picture): 25 maps shared by all pixels are too coarse for this task.
+# Queries and keys were not learned here, and denoising needs individual pixels; a trained model may still do
+# well where the gist of a picture is enough.
 #
 # ## Hybrids, and Mamba
 #
-# The article ends with relatives: cosFormer and Linformer (both in `variants`), models that mix heads of
-# both kinds (`variants.hybrid`; what such a mixture learns takes a trained model), and Mamba.
-# Mamba's *selective scan* has no softmax at all. Each channel $c$ of the input has a state of its own, and
-# each number $s$ of it decays at its own rate:
+# The article ends with related models: cosFormer and Linformer (both in `variants`), models with heads of
+# both kinds (`variants.hybrid`; [notebook 14](14_hybrids.ipynb) trains some), and Mamba. Mamba's *selective
+# scan* has no softmax. Each channel $c$ of the input has its own state, and each number $s$ of the state
+# decays at its own rate:
 #
 # $$h_t = e^{\Delta_{tc} A_{cs}}\, h_{t-1} + \Delta_{tc} B_{ts}\, x_{tc}, \qquad
 #   y_{tc} = \sum_s C_{ts}\, h_t.$$
 #
-# Written out, that is a matrix of weights for every channel. If all channels and states share one decay, it
-# is one matrix for the head, $C B^\top$ times the decays: the state-space duality of Mamba-2,
-# `variants.ssd`. `reference.selective_scan` is the plain recurrence in NumPy, to compare with; the core has
-# no kernel for it.
+# This is a matrix of weights for every channel. If all channels and states share one decay, it is one matrix
+# for the head, $C B^\top$ times the decays: the state-space duality of Mamba-2, `variants.ssd`.
+# `reference.selective_scan` is the plain recurrence in NumPy, for comparison; the core has no kernel for it.
 
 # %%
 n, channels, states = 40, 3, 5
@@ -511,20 +507,20 @@ print(f"selective scan: {channels} matrices; with one decay one, of rank {np.lin
 # %% [markdown]
 # ## What was shown
 #
-# - Efficient attention gives each query a distribution over the keys, a mixture of at most $d$ maps that
-#   do not depend on the query (T25). Its causal form is a running log-sum-exp, and decoding step by step
-#   agrees with it.
-# - Operations and the largest array grow as $n$, counted, where those of dot products grow as $n^2$. Times
-#   follow where $n$ is large enough (T26).
-# - What is lost is sharpness: on 18 real heads the entropy is within 5 % of that of equal weights, and
-#   softmax's weights are about as far away as from equal ones (0.525 and 0.600 at 64 tokens). Pixels of
-#   digits were denoised by dot products and not by efficient attention, without training (T26).
+# - Efficient attention gives each query a distribution over the keys, a mixture of at most $d$ maps that do
+#   not depend on the query (T25). Its causal form is a running log-sum-exp; decoding step by step gives the
+#   same result.
+# - The counted operations and the largest array grow as $n$, those of dot products as $n^2$. Times follow if
+#   $n$ is large enough (T26).
+# - The price is sharpness: on 18 real heads the entropy is within 5 % of that of equal weights, and softmax's
+#   weights are about as far from it as from equal weights (0.525 and 0.600 at 64 tokens). Without training,
+#   dot products denoise the pixels of digits and efficient attention does not (T26).
 # - The article's topics sum to 2.25, 2.08, 1.45 and 1.60, and its listing has no $1/\sqrt d$ (T25).
-# - Mamba's selective scan is a matrix of weights a channel; with one decay it is `variants.ssd`.
+# - Mamba's selective scan is a matrix of weights per channel; with one decay it is `variants.ssd`.
 #
 # ## Exercises
 #
-# 1. Give `efficient_attention_weights` the scale 2, 4 and 8 on the real heads. How far does the entropy
-#    come down, and does the nearest key get its weight back?
-# 2. From which $n$ is it faster than exact attention with $d = 128$ on your machine? The counts say 128;
-#    what does the clock say?
+# 1. Give `efficient_attention_weights` the scale 2, 4 and 8 on the real heads. How far does the entropy fall,
+#    and does the nearest key regain its weight?
+# 2. From which $n$ is it faster than exact attention with $d = 128$ on your machine? The counts say 128; what
+#    do times say?

@@ -15,20 +15,21 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Sparse attention, and how many keys it uses at length n
 #
-# Softmax gives every key a weight. Sparsemax and entmax give most keys none. In the comments to an article
-# on the dimensions of attention a reader proposes sparsemax, and the author answers that the question is no
-# longer how to be sparse. It is *sparsity invariance*: a sparsity that does not change with the length. This
-# notebook answers with a measurement (claims **T22** to **T24**):
+# Softmax gives every key a weight; sparsemax and entmax give most keys the weight 0. In the comments to an
+# article on the dimensions of attention a reader proposes sparsemax. The author answers that the question is
+# no longer how to be sparse, but *sparsity invariance*: a sparsity that does not change with the length. This
+# notebook measures it (claims **T22** to **T24**):
 #
-# - under the usual scale the number of keys with a weight grows with $n$, under $\log_{512} n$ it shrinks,
-#   slowly in both cases;
-# - for normal scores a scale $\propto \sqrt{\ln n}$ keeps it in the limit, which is reached so slowly that at
-#   the lengths in use exponents of $\ln n$ between 1/2 and 1 do better;
-# - sparse weights are not of low rank. A matrix with two keys a row can have nearly full rank;
-# - to mask the diagonal, as another reader tries, takes the token's own weight away and nothing else;
-# - in a layer that sees its top $k$ the scale wants little: $n$ there is the number of keys that are offered.
+# - under the usual scale the number of keys with a positive weight grows with $n$, under $\log_{512} n$ it
+#   shrinks, slowly in both cases;
+# - for normal scores a scale $\propto \sqrt{\ln n}$ keeps it constant in the limit. The limit is approached
+#   so slowly that at the lengths in use exponents of $\ln n$ between 1/2 and 1 do better;
+# - sparse weights are not of low rank: a matrix with two keys per row can have nearly full rank;
+# - masking the diagonal, as another reader tries, removes the token's own weight and nothing else;
+# - in a layer that selects the top $k$ keys, $n$ is the number of keys to choose from, and the scale needs to
+#   grow only slowly.
 #
-# All of this is about independent random scores, and at the end about 18 heads of one small model.
+# This is about independent random scores and 18 heads of one small model.
 #
 # **摘要。** Softmax 使每个键都得到正的权重，而 sparsemax 与 entmax 使大部分键的权重严格为零。
 # 原文评论区指出，现在的问题不是如何实现稀疏，而是稀疏性不应随长度变化 (sparsity 不变性)。
@@ -62,7 +63,7 @@ RULES = {"softmax": "softmax", "entmax-1.5": "entmax15", "sparsemax": "sparsemax
 
 
 def weights(scores, normalizer):
-    """Rows of weights of given scores: keys of one channel, values that show the weights."""
+    """Weights of given scores, by keys of one channel and the identity as values."""
     scores = np.atleast_2d(scores)
     one = np.ones((len(scores), 1, 1))
     values = np.eye(scores.shape[-1])[None]
@@ -78,10 +79,9 @@ def weights(scores, normalizer):
 # $$p_j = \max(s_j - \tau,\, 0), \qquad
 #   p_j = \max\left((\alpha - 1) s_j - \tau,\, 0\right)^{1/(\alpha - 1)}, \qquad \textstyle\sum_j p_j = 1.$$
 #
-# $\alpha = 2$ is sparsemax, $\alpha \to 1$ softmax. Since no $p_j$ is above 1, no score that is more than
-# $1/(\alpha - 1)$ below the largest has a weight: that is what lets a kernel stream the scores and keep only
-# a few candidates. On their support the maps have simple derivatives, with $u = p^{2 - \alpha}$ there and 0
-# elsewhere:
+# $\alpha = 2$ is sparsemax, $\alpha \to 1$ softmax. Since no $p_j$ is above 1, a score more than $1/(\alpha -
+# 1)$ below the largest has no weight, so a kernel can stream the scores and keep only a few candidates. The
+# derivatives are simple, with $u = p^{2 - \alpha}$ on the support and 0 elsewhere:
 #
 # $$\frac{\partial p}{\partial s} = \mathrm{diag}(u) - \frac{u u^\top}{\sum_j u_j}.$$
 
@@ -117,9 +117,9 @@ with at.plot.style():
 # %% [markdown]
 # ## The support against n (T23)
 #
-# Standard normal scores times $\beta$, which is 1, $\log_{512} n$ or $\ln n$: each law gives both maps a
-# number of keys that depends on $n$. Between 64 and 16384 keys, 256 times as many, none of these supports
-# changes by a factor of 3; but none is constant either.
+# Standard normal scores are multiplied by $\beta$, which is 1, $\log_{512} n$ or $\ln n$. Under each law the
+# support of both maps depends on $n$: from 64 to 16384 keys, 256 times as many, no support changes by a
+# factor of 3, but none is constant.
 
 # %%
 LENGTHS = [64, 256, 1024, 4096, 16384]
@@ -140,7 +140,7 @@ assert (result.value[-1, 1:, :] < result.value[0, 1:, :]).all()  # the logarithm
 # %% [markdown]
 # ## A law that keeps it (T23)
 #
-# Near the largest of $n$ normal numbers the others lie like a Poisson process: with $b = \sqrt{2 \ln n}$ the
+# Near the largest of $n$ normal numbers the others form a Poisson process: with $b = \sqrt{2 \ln n}$ the
 # numbers $b\,(g_{(1)} - g_{(k)})$ tend to the gaps of $-\ln \Gamma_k$, where $\Gamma_1 < \Gamma_2 < \dots$
 # are the arrivals of a process of rate 1. Only the gaps to the largest score matter for sparsemax. So if
 # $\beta$ grows in proportion to $b$, the weights themselves have a limit:
@@ -148,12 +148,11 @@ assert (result.value[-1, 1:, :] < result.value[0, 1:, :]).all()  # the logarithm
 # $$\beta(n) = \sqrt{\ln n/\ln n_0} \quad\Longrightarrow\quad
 #   \text{support} \to \text{that of the scores } -c \ln \Gamma_k, \quad c = 1/\sqrt{2 \ln n_0}.$$
 #
-# This is sparsity invariance, but in the limit: the corrections fall like $\ln\ln n/\ln n$. The largest
-# score is below $b$ by the factor $1 - (\ln\ln n + \ln 4\pi)/(4\ln n)$, which at 16384 keys is 12 % and the
-# 11 % by which sparsemax misses its limit there. ASEntmax (2025) learns a scale
-# $\delta + \beta (\ln n)^\gamma$ for entmax; for normal scores $\gamma = 1/2$ is the exponent of the limit.
-# The law that keeps the *entropy of softmax*, $\sqrt{1 + 2\ln(n/512)}$, is another one, and makes the
-# support shrink.
+# This is sparsity invariance, but only in the limit: the corrections fall like $\ln\ln n/\ln n$. The largest
+# score is below $b$ by the factor $1 - (\ln\ln n + \ln 4\pi)/(4\ln n)$. At 16384 keys that is 12 %, which
+# explains the 11 % by which sparsemax misses its limit there. ASEntmax (2025) learns a scale $\delta + \beta
+# (\ln n)^\gamma$ for entmax; for normal scores $\gamma = 1/2$ is the exponent of the limit. The law that
+# keeps the *entropy of softmax*, $\sqrt{1 + 2\ln(n/512)}$, differs: under it the support shrinks.
 
 
 # %%
@@ -167,7 +166,7 @@ BOTH = ["sparsemax", "entmax15"]
 options = {"normalizer": BOTH, "samples": 1000, "rng": 23}
 root = at.montecarlo.sparsity(LENGTHS, law="root_log_n", **options)
 annealed = at.montecarlo.sparsity(LENGTHS[2:], law="annealed", **options)  # it starts at 512
-# The limit: 2000 points of the process, many more than are within reach of the largest.
+# The limit: 2000 points of the process, many more than can have a weight.
 gaps = np.log(np.cumsum(rng.standard_exponential((4000, 2000)), axis=-1))
 limit = {}
 for i, rule in enumerate(BOTH):
@@ -205,14 +204,14 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# At 16384 keys sparsemax is 10 % below its limit and entmax-1.5 nearly 30 %. So at finite lengths another
-# exponent is better than 1/2. Which one keeps the support between 64 and 16384 keys, if
-# $\beta = (\log_{512} n)^\gamma$?
+# At 16384 keys sparsemax is 10 % below its limit and entmax-1.5 nearly 30 %. So at finite lengths an exponent
+# other than 1/2 is better. Which one keeps the support between 64 and 16384 keys, if $\beta = (\log_{512}
+# n)^\gamma$?
 
 
 # %%
 gammas = np.array([0, 0.25, 0.5, 0.75, 1])
-near = {"sparsemax": (0.6, 0.75), "entmax15": (0.8, 0.92)}  # on either side, for the second digit
+near = {"sparsemax": (0.6, 0.75), "entmax15": (0.8, 0.92)}  # on either side of the answer
 powers = [at.laws.LogPower(power=gamma, base=512) for gamma in gammas.tolist()]
 ends = at.montecarlo.sparsity([64, 16384], law=powers, **options)
 ratio = ends.value[1] / ends.value[0]  # (gammas, normalizers)
@@ -230,8 +229,8 @@ for rule, values in zip(BOTH, ratio.T, strict=True):
 for rule, measured in (("sparsemax", 0.672), ("entmax15", 0.865)):  # by 40,000 samples, +- 0.005 and 0.002
     gamma, error = kept[rule]
     assert abs(gamma - measured) < 4 * error < 0.04
-assert (np.abs(ratio[0] - 1) > 5 * ratio_error[0]).all()  # neither a constant scale
-assert (np.abs(ratio[-1] - 1) > 5 * ratio_error[-1]).all()  # nor the logarithm keeps it
+assert (np.abs(ratio[0] - 1) > 5 * ratio_error[0]).all()  # a constant scale does not keep it
+assert (np.abs(ratio[-1] - 1) > 5 * ratio_error[-1]).all()  # the logarithm does not either
 
 with at.plot.style():
     figure, ax = plt.subplots(figsize=(4.8, 3.0))
@@ -248,13 +247,13 @@ with at.plot.style():
 # %% [markdown]
 # ## How near the limit is
 #
-# That limit is a law with a name. Under sparsemax the number of keys tends to $1 +
-# \mathrm{Poisson}(\lambda)$, $\lambda = \mathrm{isf}(1/n)/\beta$, and under entmax of any $\alpha$ to 1
-# plus the count of a renewal process with waiting times of Weibull, of shape $\alpha - 1$. [The support of
+# The limit is a known distribution. Under sparsemax the number of keys tends to $1 +
+# \mathrm{Poisson}(\lambda)$, $\lambda = \mathrm{isf}(1/n)/\beta$, and under entmax of any $\alpha$ to 1 plus
+# the count of a renewal process with Weibull waiting times of shape $\alpha - 1$. [The support of
 # entmax](../docs/explanation/support.md) proves both, with a bound of the total variation that falls like
-# $1/\ln n$. The exact probabilities at finite $n$ (`theory.support_probabilities`) say what the bound is
-# worth: it is safe by a factor of 9 or more, and by these numbers its rate is the true one: over ten
-# decades the distance times $\ln n$ hardly moves.
+# $1/\ln n$. The exact probabilities at finite $n$ (`theory.support_probabilities`) test the bound: it is at
+# least 9 times the distance, but its rate is right: over ten decades the distance times $\ln n$ hardly
+# changes.
 
 # %%
 decades = 10.0 ** np.arange(2, 13)
@@ -299,8 +298,8 @@ with at.plot.style():
 # ## Real heads (T23)
 #
 # 18 heads of all-MiniLM-L6-v2 on 512 tokens of English, queries and keys cut to the first $n$. These scores
-# are not normal, and the heads were trained with softmax: that sparsemax would be a good replacement does not
-# follow. How the number of keys moves with $n$ does.
+# are not normal, and the heads were trained with softmax. So the table shows how the number of keys changes
+# with $n$, not that sparsemax would be a good replacement.
 
 # %%
 data = at.datasets.minilm_qk()
@@ -337,11 +336,11 @@ with at.plot.style():
 # %% [markdown]
 # ## Sparse is not low rank (T24)
 #
-# A reader asks whether the aim of entropy invariance is an attention map of low rank; the author answers:
-# not of low rank, sparse. They are different things: a permutation has one key a row and full rank, equal
-# weights use all keys and have rank 1. Here the same queries and keys are made ever sharper. A row uses
-# fewer keys, and the effective rank of the matrix grows; it falls a little only where a row is nearly one
-# key, since several queries share their best one.
+# A reader asks whether the aim of entropy invariance is an attention map of low rank; the author answers: not
+# of low rank, sparse. They differ: a permutation has one key per row and full rank, equal weights use all
+# keys and have rank 1. Here the weights of the same queries and keys become sharper and sharper. A row uses
+# fewer keys, and the effective rank of the matrix grows; it falls a little only when rows use nearly one key,
+# since several queries share their best key.
 
 # %%
 n, d = 256, 64
@@ -385,17 +384,16 @@ with at.plot.style():
 # ## Without the diagonal
 #
 # A reader of the same article has a graph on which a factor $\log n$ makes results worse, suspects that a
-# node's own weight is diluted, and masks the diagonal. What that does is exact. With $w = p_{ii}$ the other
-# weights are divided by $1 - w$, so that
+# node's own weight is diluted, and masks the diagonal. The effect is exactly known. With $w = p_{ii}$ the
+# other weights are divided by $1 - w$, so that
 #
 # $$o_i' = \frac{o_i - w\,v_i}{1 - w}, \qquad
 #   H_i = h(w) + (1 - w)\,H_i', \quad h(w) = -w\ln w - (1 - w)\ln(1 - w):$$
 #
-# nothing between the other keys changes, and no scale takes part in it. Whether a token's own weight matters
-# depends on $w$. If query and key are the same vector of length $\sqrt d$ among random ones, it is the needle
-# with cosine 1, and at $d = 64$ it keeps 0.78 of the weight at 512 keys and 0.05 at 32768. On the 18 shipped
-# heads, where they are not, it is small: 0.039 at 64 tokens, 0.021 at 512, falling more slowly than
-# $1/n$.
+# the other keys keep their ratios, at any scale. Whether a token's own weight matters depends on $w$. If
+# query and key are the same vector of length $\sqrt d$ among random ones, it is the needle with cosine 1, and
+# at $d = 64$ it keeps 0.78 of the weight at 512 keys and 0.05 at 32768. On the 18 shipped heads query and key
+# differ, and $w$ is small: 0.039 at 64 tokens, 0.021 at 512, falling more slowly than $1/n$.
 
 # %%
 data = at.datasets.minilm_qk()
@@ -418,27 +416,27 @@ alone = at.theory.needle_weight([512, 32768], cosine=1.0, beta=1.0)
 np.testing.assert_allclose(alone, [0.78, 0.05], atol=5e-3)
 
 # %% [markdown]
-# The author's answer names the other reason. Where all keys are drawn alike and an average over them is
-# wanted, as in a graph whose neighbours are sampled, more keys are more evidence, and sharper weights throw
-# it away. `attnscale.montecarlo.averaging_error` measures that for random keys: the variance of the average
-# falls as $1/n$ under $1/\sqrt d$, and hardly under $\ln n$.
+# The author's answer names another reason. If all keys are drawn from one distribution and the task is to
+# average them, as in a graph with sampled neighbours, more keys are more evidence, and sharper weights
+# discard it. `attnscale.montecarlo.averaging_error` measures that for random keys: the variance of the
+# average falls as $1/n$ under $1/\sqrt d$, and hardly falls under $\ln n$.
 
 # %% [markdown]
 # ## What is n in a layer that sees its top k?
 #
-# Some models choose for each query the $k$ best of $n$ keys and weight those alone, and still let the scale
-# follow $\ln n$ (Mistral Large 4, $k = 2048$). Is $n$ the number that is offered, or $k$? For independent
-# normal scores of deviation $\beta$ the theory is short. The $k$ largest of $n$ uniform numbers are, from the
-# top, $1 - \Gamma_j/\Gamma_{n+1}$ with the arrivals $\Gamma_1 < \Gamma_2 < \dots$ of a Poisson process of
-# rate 1, exactly. So the scores are $\beta\,\mathrm{isf}(\Gamma_j/\Gamma_{n+1})$, which $k + 1$ draws give
+# Some models choose the $k$ best of $n$ keys for each query, attend to those alone, and still let the scale
+# follow $\ln n$ (Mistral Large 4, $k = 2048$). Is $n$ the number of keys to choose from, or $k$? Take
+# independent normal scores of standard deviation $\beta$. The $k$ largest of $n$ uniform numbers are, from
+# the top, $1 - \Gamma_j/\Gamma_{n+1}$ with the arrivals $\Gamma_1 < \Gamma_2 < \dots$ of a Poisson process of
+# rate 1, exactly. So the scores are $\beta\,\mathrm{isf}(\Gamma_j/\Gamma_{n+1})$, and $k + 1$ draws suffice
 # at any $n$. With $b = \mathrm{isf}(1/n)$ and $n \to \infty$, $\mathrm{isf}(x/n) = b - (\ln x)/b + o(1/b)$
 # and $\Gamma_{n+1}/n \to 1$, so that
 #
 # $$p_j \to \Gamma_j^{-\beta/b} \Big/ \sum_{i \le k} \Gamma_i^{-\beta/b}.$$
 #
-# **The entropy depends on $\beta/b(n)$ alone.** Under a fixed scale it saturates at $\ln k$. What keeps it
-# is a scale in proportion to $b(n)$, which grows like $\sqrt{2 \ln n}$: $n$ is the number of keys that are
-# offered, and the power of $\ln n$ tends to $1/2$.
+# **The entropy depends on $\beta/b(n)$ alone.** Under a fixed scale it saturates at $\ln k$. A scale in
+# proportion to $b(n)$, which grows like $\sqrt{2 \ln n}$, keeps it: $n$ is the number of keys to choose from,
+# and the power of $\ln n$ tends to $1/2$.
 
 
 # %%
@@ -471,10 +469,10 @@ np.testing.assert_allclose(last, [1.27, 1.36, 1.47, 1.24, 1.42, 3.09], atol=0.01
 assert top_entropy(131072, 64, 2.0) > top_entropy(4096, 64, 2.0) > np.log(64) - 0.5
 
 # %% [markdown]
-# With 2048 of 131072 keys the scale has to grow by 1.47 from 4096 keys on, where $\ln n$ grows by 1.42, and a
-# row that sees all keys would want 3.09. So in such a layer $\ln n$ is about right, for a reason that nobody
-# gave. The same prediction for the 18 heads, made from the deviation of their scores at 64 tokens alone and
-# then measured, for the top 32 of 512 tokens:
+# With 2048 of 131072 keys the scale has to grow by 1.47 from 4096 keys on, where $\ln n$ grows by 1.42; a row
+# that sees all keys would need 3.09. So in such a layer $\ln n$ is about right. We now predict the multiple
+# for the top 32 of 512 tokens in the 18 heads, from the standard deviation of their scores at 64 tokens
+# alone, and then measure it:
 
 # %%
 K = 32
@@ -500,7 +498,7 @@ every = at.calibrate(data.query, data.key, n0=64, lengths=[64, 512], laws=["stan
 medians = [np.median(each) for each in (middle, predicted, every)]
 print("median multiple at 512 tokens: top 32 {:.2f}, predicted {:.2f}, all keys {:.2f}".format(*medians))
 np.testing.assert_allclose(medians, [1.36, 1.44, 1.80], atol=0.012)
-assert np.sort(np.abs(np.log(middle / predicted)))[-2] < 0.3  # all heads but the one of one key
+assert np.sort(np.abs(np.log(middle / predicted)))[-2] < 0.3  # all heads but the one with one effective key
 
 # %%
 with at.plot.style():
@@ -519,20 +517,20 @@ with at.plot.style():
 # %% [markdown]
 # ## What was shown
 #
-# - Sparsemax and entmax have a threshold, and Jacobians that live on their support (T22).
-# - The number of keys with a weight moves slowly with $n$: up under $1/\sqrt d$, down under the
-#   logarithms. A scale $\propto \sqrt{\ln n}$ keeps it in the limit; between 64 and 16384 keys the exponents
-#   0.67 (sparsemax) and 0.87 (entmax-1.5) do (T23).
+# - Sparsemax and entmax have a threshold, and Jacobians that are 0 outside the support (T22).
+# - The number of keys with a weight changes slowly with $n$: up under $1/\sqrt d$, down under the logarithms.
+#   A scale $\propto \sqrt{\ln n}$ keeps it in the limit, the exponents 0.67 (sparsemax) and 0.87 (entmax-1.5)
+#   between 64 and 16384 keys (T23).
 # - The limit is $1 + \mathrm{Poisson}(\mathrm{isf}(1/n)/\beta)$ under sparsemax and 1 plus a Weibull renewal
-#   count under entmax; the distance of a row to it falls like $1/\ln n$.
+#   count under entmax; a row's distance to it falls like $1/\ln n$.
 # - Sparse is not low rank: rows of fewer than ten effective keys make matrices of effective rank above 150
 #   (T24).
-# - Masking the diagonal divides the other weights by what is left, at any scale.
-# - In a layer that sees its top $k$, $n$ is the number of keys that are offered, and the power of $\ln n$
-#   that keeps the entropy tends to $1/2$; at lengths of today $\ln n$ itself is near.
+# - Masking the diagonal divides the other weights by $1 - w$, at any scale.
+# - In a layer that selects the top $k$, $n$ is the number of keys to choose from. The power of $\ln n$ that
+#   keeps the entropy tends to $1/2$; at today's lengths $\ln n$ itself is close.
 #
 # ## Exercises
 #
-# 1. Which exponent keeps the support of `at.normalizers.Entmax(1.25)` between 64 and 16384 keys? Where
-#    would you expect softmax?
+# 1. Which exponent keeps the support of `at.normalizers.Entmax(1.25)` between 64 and 16384 keys? Which would
+#    you expect for softmax?
 # 2. Repeat the table of the real heads with `entmax15`. Is the order of the laws the same?

@@ -15,15 +15,15 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # The limits of QK attention
 #
-# An article of April 2022 asks what a score $x^\top Q^\top K y$ cannot say, and repairs it step by step:
+# An article of April 2022 asks what a score $x^\top Q^\top K y$ cannot express, and changes it step by step:
 # $f_1$ is the dot product, $f_4$ has a best key, and is the score of "kattention" (the notes say $f_5$, the
-# case $Q = K$). This notebook computes each step (claims **T28** to **T33**) on random vectors. Most of it
-# holds, but:
+# case $Q = K$). This notebook computes each step (claims **T28** to **T33**) on random vectors. Most of it is
+# right, with four corrections:
 #
 # - "the normalising constant is finite" and "some directions of $y$ are free" exclude each other;
-# - a rotary score can look one to the right, but for one content at a time;
+# - a rotary score can select the next token to the right, but only for one content at a time;
 # - the norm of the Jacobian is not a function of the attention weight alone;
-# - kattention can find the neighbour of every token, and float32 ends that after some thousand positions.
+# - kattention can find the neighbour of every token, but in float32 only up to some thousand positions.
 #
 # **摘要。** 2022 年的一篇文章讨论了点积注意力 $x^\top Q^\top K y$ 的局限，并逐步修改打分函数：
 # $f_1$ 为点积，$f_4$ 具有有限的极大值点，以 $f_4$ 为打分函数的注意力即 kattention
@@ -68,9 +68,10 @@ rng = np.random.default_rng(20220427)
 # f_5 &= f_4 \text{ with } Q = K, & f_6 &= -\tfrac12 \lvert Qx - Ky\rvert^2 + b^\top K y + c^\top Q x.
 # \end{aligned}$$
 #
-# $f_1$ has no best key. That of $f_2$ is $y = K^\top Q x$, but every change of $y$ now counts. To $f_3$ what
-# $K$ does not see is free, and the best keys are those with $Ky = Qx$. $f_4$ moves them to $Ky = Qx + b$, so
-# that with $Q = K$ it is no longer $x$ itself. $f_6$ treats both sides alike, and is $f_4$ and a term of $x$.
+# $f_1$ has no best key. The best key of $f_2$ is $y = K^\top Q x$, but every change of $y$ changes the score.
+# $f_3$ does not depend on the part of $y$ that $K$ maps to 0, and its best keys are those with $Ky = Qx$.
+# $f_4$ moves them to $Ky = Qx + b$, so that with $Q = K$ the best key is no longer $x$ itself. $f_6$ treats
+# both sides alike, and equals $f_4$ plus a term of $x$.
 
 # %%
 E, D = 6, 4
@@ -96,8 +97,8 @@ rows = sf.f6(x, y, Q, K, b, c) - sf.f4(x, y, Q, K, b)
 np.testing.assert_allclose(rows, np.broadcast_to(rows[:, :1], rows.shape), atol=1e-12)  # a term of x
 
 # %% [markdown]
-# The picture: one $x$, keys $y$ in a plane, and a $K$ that sees the horizontal axis alone. Darker is a larger
-# $e^{f}$; the dot is the shortest best key.
+# In the figure there is one $x$, keys $y$ lie in a plane, and $K$ keeps the horizontal axis only. Darker
+# means a larger $e^{f}$; the dot is the shortest best key.
 
 # %%
 axis = np.linspace(-3, 3, 121)
@@ -136,9 +137,9 @@ with at.plot.style():
 # $$E_{ij} = (Qx_i + b - \tfrac12 Kx_j)\cdot Kx_j
 #   = -\tfrac12 \lvert Qx_i + b - Kx_j\rvert^2 + \tfrac12 \lvert Qx_i + b\rvert^2.$$
 #
-# Softmax does not see the last term: the weights are those of a Gaussian kernel around $Qx_i + b$. As one
-# more channel, $(q + b,\, 1)\cdot(k,\, -\lvert k\rvert^2/2)$, it runs on the exact kernel, with its masks
-# and statistics, and without an $n \times n$ matrix.
+# Softmax ignores the last term: the weights are those of a Gaussian kernel around $Qx_i + b$. With one more
+# channel, $(q + b,\, 1)\cdot(k,\, -\lvert k\rvert^2/2)$, it runs on the kernel of exact attention, with its
+# masks and statistics, and without an $n \times n$ matrix.
 
 # %%
 x = rng.standard_normal((40, E))
@@ -152,8 +153,9 @@ rows = at.variants.kattention_statistics(x @ Q.T, x @ K.T, bias=b, scale=beta, s
 np.testing.assert_allclose(rows.entropy, -(weights * np.log(weights)).sum(-1), atol=1e-12)
 
 # %% [markdown]
-# So the article's guess about layer normalisation: under $f_1$ a long key that points roughly where the query
-# points takes the whole row, under $f_4$ it gets nothing. If all keys have one length $f_3$ and $f_1$ agree.
+# This bears on the article's guess about layer normalisation: under $f_1$ a long key that points roughly in
+# the query's direction takes the whole row, under $f_4$ it gets nothing. If all keys have one length, $f_3$
+# and $f_1$ agree.
 
 # %%
 query, keys = rng.standard_normal((1, 1, 16)), rng.standard_normal((1, 64, 16))
@@ -183,7 +185,7 @@ np.testing.assert_allclose(
 #   \text{ if } \ker K = \{0\}, \text{ else } \infty; \qquad
 #   \int_{\mathbb R^D} e^{f_4}\,\mathrm du = (2\pi)^{D/2} e^{\lvert p\rvert^2/2},\ u = Ky.$$
 #
-# Below, both are integrated over boxes that grow.
+# Below, both are integrated over growing boxes.
 
 # %%
 p = np.array([0.6, -0.3])
@@ -207,7 +209,7 @@ for name, values in found.items():
     print(f"{titles[name]:20} over boxes of half-width 2 to 32: ln integral", values.round(2))
 np.testing.assert_allclose(found["none"][-2:], theory.kattention_log_normalizer(p, regular), atol=1e-9)
 assert theory.kattention_log_normalizer(p, singular) == np.inf
-# Twice the box, twice the integral: ln 2 more each time, for ever. f1 grows with the box itself.
+# Twice the box, twice the integral: ln 2 more each time, without limit. f1 grows with the box itself.
 np.testing.assert_allclose(np.diff(found["kernel"])[2:], np.log(2), atol=0.01)
 assert (np.diff(found["f1"]) > reaches[:-1] * 0.4).all()
 over_u = log_integral(sf.f3, np.eye(2), 16.0)
@@ -216,13 +218,13 @@ np.testing.assert_allclose(over_u, theory.kattention_log_normalizer(p), atol=1e-
 # %% [markdown]
 # ## Rotary positions (T31)
 #
-# A rotary score, $(R_m q)\cdot(R_n k) = q^\top R_{n-m} k$, depends on $m - n$ alone, and leaves norms as they
-# are. Random keys do not notice: every statement about the sphere model holds with rotary positions too. What
-# decays is the score of *related* contents: if $\mathbb E[q_c k_c] = r$, then
+# A rotary score, $(R_m q)\cdot(R_n k) = q^\top R_{n-m} k$, depends on $m - n$ alone, and does not change
+# norms. Every statement about random keys on a sphere also holds with rotary positions. Only the score of
+# *related* contents decays: if $\mathbb E[q_c k_c] = r$, then
 #
 # $$\mathbb E[\text{score}] = r d \cdot \frac{2}{d}\sum_c \cos(t\,\theta_c), \qquad t = m - n.$$
 #
-# The article finds "a strange oscillation" in it, and is right.
+# The article finds "a strange oscillation" in it, correctly.
 
 # %%
 q, k = rng.standard_normal((2, 64))
@@ -262,12 +264,12 @@ with at.plot.style():
 # ## First to the right (T31)
 #
 # "There is no simple $W$ for *the first to the right*", the article says of rotary scores. With kattention
-# there is: let $Q = K$ read a channel that is the position, and put $b = 1$. Then
-# $E_{ij} = -\tfrac12 (i + 1 - j)^2$ up to a term of the row: a Gaussian on the integers around $i + 1$. The
-# weight of the right key is $1/\vartheta_3(e^{-\beta/2})$, where $\vartheta_3(z) = \sum_j z^{j^2}$.
+# there is: let $Q = K$ read a channel with the position, and let $b = 1$. Then $E_{ij} = -\tfrac12 (i + 1 -
+# j)^2$ up to a term of the row: a Gaussian on the integers around $i + 1$. The weight of the right key is
+# $1/\vartheta_3(e^{-\beta/2})$, where $\vartheta_3(z) = \sum_j z^{j^2}$.
 #
-# A rotary score with $q = R_1 k$ has its largest value one to the right among keys of the *same* content.
-# Where all contents differ the query's own token wins, one step from where it should be.
+# A rotary score with $q = R_1 k$ is largest one to the right among keys of the *same* content. If all
+# contents differ, the query's own token wins, one step too early.
 
 # %%
 n, d, draws = 24, 32, 20
@@ -306,13 +308,13 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# In float64 kattention finds every neighbour at 16384 positions. In float32 it does at 4096 and no longer at
-# 16384: beyond $n^2 = 2^{24}$ a difference of 1/2 is below the rounding of $(i + 1) j - j^2/2$.
+# In float64 kattention finds every neighbour at 16384 positions. In float32 it does at 4096 but not at 16384:
+# beyond $n^2 = 2^{24}$ a difference of 1/2 is below the rounding of $(i + 1) j - j^2/2$.
 
 
 # %%
 def share_right(n, dtype, beta=4.0, probes=256):
-    """How often kattention's largest weight is on the right neighbour."""
+    """Share of rows whose largest kattention weight is on the right neighbour."""
     position = np.arange(n, dtype=dtype)[:, None]
     chosen = np.linspace(0, n - 2, probes).astype(int)
     rows = at.variants.kattention_statistics(
@@ -342,10 +344,11 @@ assert table["float32"][-1] < 0.5
 #   = p_{ij}^2 \left(\lvert V\rvert_F^2 + 2 w_i^\top V^\top V u
 #   + \lvert Vu\rvert^2 \lvert w_i\rvert^2\right).$$
 #
-# For $j = i$ the query moves as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight times
-# a factor that tells how far $x_j$ is from the average that the query reads. In twenty draws of 48 tokens, in
-# four blocks of related ones, the factor goes from $\lvert V\rvert_F$ to 4.4 ± 0.2 times that (mean and
-# standard error of the draws' largest), and the order of the pairs is nearly that of their weights.
+# For $j = i$ the query changes as well, which adds $V\,\mathrm{Cov}_p(x) M^\top$. The norm is the weight
+# times a factor that depends on the distance of $x_j$ from the average that the query reads. In twenty draws
+# of 48 tokens, in four blocks of related ones, the factor goes from $\lvert V\rvert_F$ to 4.4 ± 0.2 times
+# that (mean and standard error of the draws' maxima), and the order of the pairs is nearly that of their
+# weights.
 
 # %%
 n, E, D = 48, 16, 8
@@ -392,7 +395,7 @@ assert min(agreement) > 0.9
 
 alone = np.linalg.norm(drawn(0)[-1])
 flat = norms_of(x, 1e-6 * Q, K, drawn(0)[-1])[0]
-np.testing.assert_allclose(flat[off], alone / n, rtol=1e-4)  # where scores are small the weight alone counts
+np.testing.assert_allclose(flat[off], alone / n, rtol=1e-4)  # for small scores only the weight matters
 with at.plot.style():
     figure, ax = plt.subplots(figsize=(4.4, 3.0))
     ax.plot(weights[off], norms[off], ".", markersize=2, color=at.plot.COLOURS[0])
@@ -406,13 +409,13 @@ with at.plot.style():
 # %% [markdown]
 # ## Data as code: an energy, a graph, a mixture
 #
-# The article has three pictures in which the data act on themselves, $z = f_x(x)$ in the place of $z = f(x)$.
-# With the weights held a head is linear in its tokens; what makes it $f_x$ is the term with $w_i$ above.
+# The article has three pictures in which the data act on themselves, $z = f_x(x)$ in place of $z = f(x)$.
+# With fixed weights a head is linear in its tokens; the term with $w_i$ above makes it $f_x$.
 #
 # *An energy.* A head joins each node $h$ to a companion $t$ and sends it $\mathrm dh = Vt$, "which maximises
-# $E = h^\top V t$". For companions that do not move it is the gradient. But attention's moves with $h_i$,
+# $E = h^\top V t$". For fixed companions it is the gradient. But in attention the companion depends on $h_i$,
 # $t_i = \sum_j p_{ij} x_j$, which adds $M\,\mathrm{Cov}_p(x)\,V^\top h$. One head's message to its query,
-# keys held, is the gradient of $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield
+# with fixed keys, is the gradient of $\mathrm{lse}_j(h^\top M x_j)$ if $V = M$: the energy of modern Hopfield
 # networks.
 
 # %%
@@ -421,7 +424,7 @@ M, V = rng.standard_normal((2, 6, 6)) / 6**0.5
 
 
 def companion(h):
-    """What attention reads for h: weights and average."""
+    """Weights and weighted average of attention with the query h."""
     p = np.exp(h @ M @ tokens.T)
     p /= p.sum()
     return p, p @ tokens
@@ -434,7 +437,7 @@ def slope_of(energy, h):
 
 
 p, t = companion(h)
-np.testing.assert_allclose(slope_of(lambda h: h @ V @ t, h), V @ t, atol=1e-8)  # held companion
+np.testing.assert_allclose(slope_of(lambda h: h @ V @ t, h), V @ t, atol=1e-8)  # fixed companion
 covariance = (tokens - t).T @ (p[:, None] * (tokens - t))
 moving = slope_of(lambda h: h @ V @ companion(h)[1], h)
 np.testing.assert_allclose(moving, V @ t + M @ covariance @ V.T @ h, atol=1e-7)
@@ -442,10 +445,10 @@ log_sum = slope_of(lambda h: np.log(np.exp(h @ M @ tokens.T).sum()), h)
 np.testing.assert_allclose(log_sum, M @ t, atol=1e-8)
 
 # %% [markdown]
-# *A graph.* The article guesses that residual connections are there so that every layer still hears the
-# first. With the graphs given, layers are a product of matrices whose rows sum to 1. Twelve of random tokens
-# make all rows alike, to 1e-9 of their length. With residuals, $\prod (I + A_l)/2$, the rows still differ by
-# 2e-3. What a real encoder does takes a trained model (T34).
+# *A graph.* The article guesses that residual connections let every layer still read the first. With given
+# graphs, layers are a product of matrices whose rows sum to 1. Twelve such layers of random tokens make all
+# rows equal, to 1e-9 of their length. With residuals, $\prod (I + A_l)/2$, the rows still differ by 2e-3. For
+# a trained encoder see [notebook 16](16_layers_and_collapse.ipynb) (T34).
 
 # %%
 spread = np.zeros((8, 2))
@@ -461,12 +464,12 @@ for name, m, e in zip(("no residual", "residual"), mean, error, strict=True):
 assert (abs(mean - [1.0e-9, 2.2e-3]) < 3 * error).all()
 
 # %% [markdown]
-# *A mixture.* "The candidate words are candidate models": one reading is exact. Let each key be a Gaussian
-# around $k_j$ with variance $1/\beta$, all equally likely at first. The weights of kattention are the
-# posterior probabilities of the candidates given $q + b$, its output the posterior mean of their values. A
-# dot product has the prior $\propto e^{\beta \lvert k_j\rvert^2/2}$: long keys are likelier from the start.
-# Either output is inside the convex hull of the values, and for a single token a linear map of it: what is
-# not linear in one token is left to the feed-forward layer.
+# *A mixture.* "The candidate words are candidate models": one reading of this is exact. Let each key be a
+# Gaussian around $k_j$ with variance $1/\beta$, all equally likely at first. The weights of kattention are
+# the posterior probabilities of the candidates given $q + b$, its output the posterior mean of their values.
+# A dot product has the prior $\propto e^{\beta \lvert k_j\rvert^2/2}$: long keys are likelier a priori.
+# Either output is inside the convex hull of the values, and for a single token a linear map of it: only the
+# feed-forward layer is nonlinear in one token.
 
 # %%
 q, k, v = rng.standard_normal((3, 20, 5))
@@ -500,8 +503,8 @@ np.testing.assert_allclose(at.attention(q[:1], k[:1], v[:1]), v[:1])
 #   \frac{\partial E}{\partial x_i} = \sum_k A_{ik} \left(g_k + ((x_i - B_k)\cdot g_k)\, \mu_k\right), \qquad
 #   g = \frac{\partial E}{\partial B} = (L^\top R + R^\top L) B.$$
 #
-# The article takes $L^\top R B$ for $\partial E/\partial B$. That is half of the derivative if $L^\top R$ is
-# symmetric, and the derivative of no energy if it is not.
+# The article uses $L^\top R B$ as $\partial E/\partial B$. That is half of the derivative if $L^\top R$ is
+# symmetric, and not the derivative of any energy if it is not.
 
 # %%
 n, E, K, D = 200, 12, 5, 3
@@ -528,20 +531,19 @@ print(f"the message is the gradient; {n * K} weights in the place of {n * n}")
 # %% [markdown]
 # ## What was shown
 #
-# - A finite normalising constant and directions of $y$ that are free exclude each other (T30).
-# - Rotary scores do not change what random keys do; for related contents they decay with an oscillation.
-#   "The first to the right" is a bias of kattention, and a rotary score says it for one content at a time
-#   (T31).
-# - The norm of the Jacobian is the weight times a factor that depends on the key's distance from what the
-#   query reads (T32).
-# - The message $Vt$ is the gradient of $h^\top V t$ for a companion that is held; a head's weights are
-#   posterior probabilities of its keys as candidates; without residuals twelve fixed graphs make all tokens
-#   alike.
-# - Relay nodes read $n$ tokens with $n K$ weights, and their message is the gradient of an energy if the
-#   derivative is taken in full (T33).
+# - A finite normalising constant and free directions of $y$ exclude each other (T30).
+# - Rotary positions do not change statements about random keys; for related contents the scores decay with an
+#   oscillation. "The first to the right" is a bias of kattention; a rotary score can express it for one
+#   content at a time (T31).
+# - The norm of the Jacobian is the weight times a factor that depends on the key's distance from the average
+#   that the query reads (T32).
+# - The message $Vt$ is the gradient of $h^\top V t$ for a fixed companion; a head's weights are posterior
+#   probabilities of its keys as candidates; without residuals twelve fixed graphs make all tokens equal.
+# - Relay nodes read $n$ tokens with $n K$ weights, and their message is the gradient of an energy if the full
+#   derivative is used (T33).
 #
 # ## Exercises
 #
-# 1. Let kattention look two to the left. Which bias does it take, and what is the weight of that key?
+# 1. Let kattention look two to the left. Which bias does it need, and what is the weight of that key?
 # 2. At which length does `share_right` in float32 first drop below 1 with `beta=1`? Explain it by the
-#    rounding of the score, and mend it with another unit for positions.
+#    rounding of the score, and fix it with another unit for positions.

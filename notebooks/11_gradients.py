@@ -15,12 +15,12 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Gradients, with the entropy in the loss
 #
-# The other notebooks look at attention that is there. This one trains it. `attnscale.torch` has the backward
-# pass of attention and of every statistic of a row, so the entropy can stand in a loss. What is the gradient
-# of an entropy, and what does a step on it do to a row? Which gradients vanish without $1/\sqrt d$ in a
-# backward pass (claim **T2**)? And what does an entropy term change in a small model that is trained with it?
+# The earlier notebooks analyse attention; this one trains it. `attnscale.torch` has the backward pass of
+# attention and of every statistic of a row, so the entropy can be a term of a loss. What is the gradient of
+# an entropy, and how does a step along it change a row? Which gradients vanish without $1/\sqrt d$ in a
+# backward pass (claim **T2**)? What does an entropy term change in the training of a small model?
 #
-# It needs PyTorch. Logarithms are natural, entropies in nats.
+# This notebook needs PyTorch. Logarithms are natural, entropies in nats.
 #
 # **摘要。** 前面各篇只观察注意力，本文训练它。`attnscale.torch` 提供注意力及每行统计量 (lse，熵，平均分数等)
 # 的反向传播，因而熵可以写进损失函数。熵对分数的梯度是 $-p_j(\ln p_j + H)$：权重大于 $1/e^H$ 的键与小于它的键
@@ -30,7 +30,7 @@
 #
 # | English | 中文 | here |
 # |---|---|---|
-# | backward pass | 反向传播 | from the gradient at the output to those at $q$, $k$, $v$ |
+# | backward pass | 反向传播 | computes the gradients at $q$, $k$, $v$ from the gradient at the output |
 # | regulariser | 正则项 | a term of the loss that is not the task |
 # | effective keys | 有效键数 | $e^H$, where $H$ is the entropy of a row |
 # | fixed point | 不动点 | a row on which the gradient is 0 |
@@ -82,9 +82,10 @@ def softmax(scores):
 # | score variance $v$ | $p_j ((s_j - m)^2 + 2 (s_j - m) - v)$ | 0 |
 # | concentration $c = \sum p^2$ | $2 p_j (p_j - c)$ | 0 |
 #
-# The sum is what adding a constant to all scores does. Each formula agrees with `at.attention_gradients`, the
-# backward pass of the kernel. With a query of one channel that is 1, and the scores as keys, the gradient at
-# the keys is that at the scores. (The tests of the package compare both with finite differences.)
+# The sum is the effect of adding a constant to all scores. Each formula agrees with `at.attention_gradients`,
+# the backward pass of the kernel. If the query has one channel that is 1 and the keys are the scores, the
+# gradient at the keys is the gradient at the scores. (The tests of the package compare both with finite
+# differences.)
 
 # %%
 STATISTICS = ("lse", "mean_score", "entropy", "score_variance", "concentration")
@@ -124,23 +125,23 @@ for name, formula, total in zip(STATISTICS, formulas, (1, 1, 0, 0, 0), strict=Tr
 # ## What a step on the entropy does
 #
 # Read the boxed formula with $N = e^H$ effective keys: $\ln p_j + H = \ln(p_j N)$. Every key is compared with
-# $1/N$. A step *down* in entropy, $s_j$ plus $p_j \ln(p_j N)$, raises the keys with a weight above $1/N$ and
-# lowers the others; a step *up* does the opposite. The tail, where $p \ln p$ is small, is hardly moved.
+# $1/N$. A step *down* in entropy adds $p_j \ln(p_j N)$ to $s_j$: it raises the keys with a weight above $1/N$
+# and lowers the others; a step *up* does the opposite. The tail, where $p \ln p$ is small, hardly changes.
 #
-# **Fixed points.** The gradient is 0 where every $p_j$ is 0 or $1/N$: the rows that are even on the keys they
-# use. With finite scores that is the even row alone, the maximum, $H = \ln n$. One-hot rows and rows that
-# share evenly between some keys are at infinity, or behind a mask: a row near them passes hardly any
-# gradient. So an entropy term has no force on a row that has collapsed. It can keep rows from collapsing,
-# and cannot bring them back.
+# **Fixed points.** The gradient is 0 where every $p_j$ is 0 or $1/N$, that is in rows with equal weights on
+# the keys they use. With finite scores that is only the row of equal weights, the maximum, $H = \ln n$.
+# One-hot rows and rows with equal weights on some keys need infinite scores or a mask: a row near them has
+# hardly any gradient. So an entropy term cannot bring back a row that has collapsed; it can only keep rows
+# from collapsing.
 
 # %%
 n = 12
-np.testing.assert_allclose(of_kernel(np.zeros(n), "entropy"), 0, atol=1e-15)  # even
+np.testing.assert_allclose(of_kernel(np.zeros(n), "entropy"), 0, atol=1e-15)  # equal weights
 one_hot = np.where(np.arange(n) == 3, 40.0, 0.0)
 assert abs(of_kernel(one_hot, "entropy")).max() < 1e-14
 some = np.arange(n) < 5
 hidden = at.attention_gradients(*row(np.zeros(n)), None, grad_entropy=1.0, scale=1.0, attn_mask=some[None])
-np.testing.assert_allclose(hidden.key, 0, atol=1e-15)  # even on five keys, the others masked
+np.testing.assert_allclose(hidden.key, 0, atol=1e-15)  # equal on five keys, others masked
 
 effective = np.exp(entropy_of(p))
 gradient = of_kernel(scores, "entropy")
@@ -149,7 +150,7 @@ print(f"{effective:.2f} effective keys; weights above 1/N: {(p > 1 / effective).
 
 
 def flow(scores, sign, steps=4000, size=0.05):
-    """The row under many small steps on H, up (1) or down (-1): scores after each."""
+    """Scores of a row after each of many small steps on H, up (1) or down (-1)."""
     path = [scores]
     for _ in range(steps):
         p = softmax(path[-1])
@@ -187,8 +188,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Up, the tail comes last. Down, the second best key loses although its weight was above $1/N$: $N$ falls, and
-# $1/N$ overtakes it.
+# On the way up the tail changes last. On the way down the second best key loses although its weight was above
+# $1/N$: $N$ falls, and $1/N$ overtakes it.
 #
 # ## The gradient at the scale (T4)
 #
@@ -197,9 +198,9 @@ with at.plot.style():
 # $$\frac{\mathrm dH}{\mathrm da} = \sum_j x_j \frac{\partial H}{\partial s_j} = -\sum_j x_j\, p_j (s_j - m)
 #   = -a\, \mathrm{Var}_p(x),$$
 #
-# the identity of notebooks 1 and 2, now as what a learned scale receives: an entropy term can be met by the
-# scale alone. The force on a row is 0 at $a = 0$, large in between, and 0 again for large $a$. (The second
-# bump in the figure: the two best of these 64 keys are close, and part late.)
+# the identity of notebooks 1 and 2. It is the gradient at a learned scale: the scale alone can satisfy an
+# entropy term. The gradient of a row is 0 at $a = 0$, large in between, and 0 again for large $a$. (The
+# second bump in the figure comes from the two best of these 64 keys, which are close and separate late.)
 
 # %%
 x = at.montecarlo.normal(64, rng=2)
@@ -230,11 +231,11 @@ with at.plot.style():
 # %% [markdown]
 # ## Which gradient vanishes in a backward pass (T2)
 #
-# [Notebook 2](02_why_scaled.ipynb) drew rows one by one, and found: without a scale the gradient of a typical
-# query vanishes, the mean one tends to $\rho \sqrt{2/\pi} = 1.870$ (64 keys), and few rows carry it. Now the
-# same in backward passes: 64 queries, keys and values of $d$ normal channels, a normal gradient $g$ at the
-# output, divided by $\sqrt d$ so that the gradient at a weight has variance 1 at every $d$. 60 heads give the
-# standard errors.
+# [Notebook 2](02_why_scaled.ipynb) drew rows one by one, and found that without a scale the gradient of a
+# typical query vanishes, while the mean tends to $\rho \sqrt{2/\pi} = 1.870$ (64 keys) and few rows carry it.
+# Now the same in backward passes: 64 queries, keys and values of $d$ normal channels, a normal gradient $g$
+# at the output, divided by $\sqrt d$ so that the gradient at a weight has variance 1 at every $d$. 60 heads
+# give the standard errors.
 
 # %%
 dims, n, heads = [16, 64, 256, 1024], 64, 60
@@ -271,8 +272,8 @@ assert abs(mean[-1, 1, 0] - 9.4 * mean[-1, 0, 0]) < 3 * error[-1, 1, 0]
 assert middle[-1, 1, 0] < 0.01 * mean[-1, 1, 0]
 assert top_share[-1, 1, 0] > 0.7
 assert top_share[1:, 0, 0].max() < 0.25
-assert middle[-1, 1, 1] > 10 * middle[-1, 1, 0]  # keys gather from 64 queries
-# A value that no query chose has no gradient: of one-hot rows (1 - 1/64)^64 = 37 % of the values.
+assert middle[-1, 1, 1] > 10 * middle[-1, 1, 0]  # keys sum over 64 queries
+# A value that no query chose has no gradient: with one-hot rows (1 - 1/64)^64 = 37 % of the values.
 without = starved[-1, 1, 2].mean(-1)
 assert abs(without.mean() - 0.25) < 3 * without.std(ddof=1) / np.sqrt(heads) + 0.005
 assert without.mean() < (1 - 1 / 64) ** 64 < 0.37
@@ -297,27 +298,28 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Scaled attention gives queries, keys and values nearly the same gradient at every $d$. Unscaled, at
-# $d = 1024$, the mean at the queries is nine times the scaled one, 5 % of them carry 79 % of its square, and
-# the median is 0.3 % of the mean. A key gathers from 64 queries, of which one may be in the balance: its
-# gradient vanishes later in $d$. A value that no query chose learns nothing: a quarter of them at $d = 1024$,
-# 37 % in the limit. So "the gradient vanishes" means that it becomes a lottery, for these random vectors.
+# Scaled attention gives queries, keys and values nearly the same gradient at every $d$. Unscaled, at $d =
+# 1024$, the mean at the queries is nine times the scaled one, 5 % of them carry 79 % of its square, and the
+# median is 0.3 % of the mean. The gradient of a key is a sum over 64 queries, one of which may be nearly
+# tied, so it vanishes only at larger $d$. A value that no query chose has no gradient: a quarter of them at
+# $d = 1024$, 37 % in the limit. So for these random vectors "the gradient vanishes" means that few rows carry
+# nearly all of it.
 #
 # ## A small model, with an entropy term
 #
-# Now a model that learns: one layer of `at.torch.nn.MultiheadAttention`, two heads of 16. A token is a code
-# of 16 numbers and a noisy or clean label of 8, and one query reads 16 tokens. Two tasks:
+# The model is one layer of `at.torch.nn.MultiheadAttention`, two heads of 16. A token is a code of 16 numbers
+# and a noisy or clean label of 8 numbers, and one query reads 16 tokens. Two tasks:
 #
-# - *retrieve*: the query is the code of one of the tokens, a little disturbed; the answer is that token's
+# - *retrieve*: the query is the code of one of the tokens, plus a little noise; the answer is that token's
 #   label. One key is right.
-# - *average*: all tokens carry the same label under much noise, and the query means nothing. All keys are
+# - *average*: all tokens carry the same label with much noise, and the query is irrelevant. All keys are
 #   right.
 #
-# The training sets are small, 512 and 128 sequences: there is something to overfit. The loss is cross-entropy
+# The training sets are small, 512 and 128 sequences, so that models can overfit. The loss is cross-entropy
 # plus $\lambda \bar H$, with $\bar H$ the mean entropy of the rows. A positive $\lambda$ penalises entropy, a
 # negative one rewards it. Six seeds, tested on new data at the length of training and at longer ones. The 24
-# models of a task, four $\lambda$ by six seeds, are trained in one: `torch.func.vmap` has one axis more for
-# all parameters, and attention over all models is one call.
+# models of a task, four $\lambda$ by six seeds, are trained together: `torch.func.vmap` adds an axis to all
+# parameters, and attention over all models is one call.
 
 # %%
 CODE, LABELS, WIDTH = 16, 8, 32
@@ -370,7 +372,7 @@ READER = Reader()  # its own parameters are not used
 
 
 def read(parameters, query, tokens, label):
-    """Of one model: accuracy, cross-entropy, mean entropy and mean effective keys."""
+    """Accuracy, cross-entropy, mean entropy and mean effective keys of one model."""
     logits, entropy = torch.func.functional_call(READER, parameters, (query, tokens))
     right = (logits.argmax(-1) == label).float().mean()
     return right, functional.cross_entropy(logits, label), entropy.mean(), entropy.exp().mean()
@@ -379,7 +381,7 @@ def read(parameters, query, tokens, label):
 def trained(task, size, weights, seeds, steps=200, batch=32, n=16):
     """Parameters (weights * seeds, ...) after training, and the effective keys of each step."""
     models, data, picks = [], [], []
-    for seed in seeds:  # each seed has its own data, order and initial parameters, the same for all weights
+    for seed in seeds:  # each seed has its own data, order and initial parameters, shared by all weights
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         data.append(task(size, n, generator))
@@ -471,36 +473,37 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Thin lines are seeds, bars standard deviations over seeds, dots the reader that knows the task. What the
-# term changed:
+# Thin lines are seeds, bars standard deviations over seeds, dots the reader that knows the task. Effects of
+# the term:
 #
 # - *Average.* Without it the rows settle at half of the keys, and the model overfits. The reward of 0.5 keeps
-#   the rows even: accuracy rises from 0.33 to 0.52 at the length of training, and doubles at 16 times that
-#   length, where an even row has more to add up. The penalty does the opposite.
+#   the weights nearly equal: accuracy rises from 0.33 to 0.52 at the training length, and doubles at 16 times
+#   that length, where more tokens are averaged. The penalty does the opposite.
 # - *Retrieve.* No weight of the term helps, at any length. A penalty of 0.1 halves the effective keys, and
 #   the sharper rows are not on the right key more often. A reward of 0.5 doubles them and costs nothing at
-#   the length of training. On longer texts all are as bad.
-# - *One seed in six of the penalty* falls to a single key within 60 steps, before queries and keys mean
-#   much, stays there, and answers by chance. That is the fixed point from above: near one-hot there is
-#   hardly a force back, from the term or from the task.
+#   the training length. On longer texts all are equally bad.
+# - *With the penalty, one seed in six* collapses to a single key within 60 steps, before queries and keys
+#   have learned much, stays there, and answers by chance. That is the fixed point above: near one-hot rows
+#   neither the term nor the task has much gradient.
 #
-# That is one small model on two made tasks. It shows that the term works and that its sign belongs to the
-# task; it does not show that a large model gains from one.
+# That is one small model on two synthetic tasks. It shows that the term works and that its right sign depends
+# on the task, not that a large model gains from one.
 
 # %% [markdown]
 # ## What was shown
 #
-# - The gradient of a row's entropy is $-p_j \ln(p_j N)$: keys above $1/N$ and keys below it are moved apart
-#   or together. It is 0 on even and on one-hot rows: a term acts on the rows in between, and not on those
-#   that have collapsed.
-# - A learned scale receives $-a\, \mathrm{Var}_p(x)$.
-# - In backward passes without a scale the mean gradient stays, and becomes a lottery: first for queries, then
-#   for keys, and for values too (T2).
-# - In a small model the term moved the entropy as it should. It helped where even rows are right and data
-#   were few, and did not help where one key is right.
+# - The gradient of a row's entropy is $-p_j \ln(p_j N)$: a step moves keys above and below $1/N$ apart or
+#   together. It is 0 on rows of equal weights and on one-hot rows: a term acts on the rows in between, not on
+#   collapsed ones.
+# - The gradient at a learned scale is $-a\, \mathrm{Var}_p(x)$.
+# - In backward passes without a scale the mean gradient does not vanish, but few rows carry it: first for
+#   queries, then for keys, and for values too (T2).
+# - In a small model the term moved the entropy as intended. It helped where equal weights are right and data
+#   are few, and did not help where one key is right.
 #
 # ## Exercises
 #
-# 1. Replace $\lambda \bar H$ by a floor, $\mathrm{relu}(\ln 8 - H)$. Does retrieval suffer less from it than
-#    from $\lambda = -0.5$?
-# 2. What is the gradient of $H/\ln n$ with $n$ the keys that a causal row sees? Train *average* with it.
+# 1. Replace $\lambda \bar H$ by a floor, $\mathrm{relu}(\ln 8 - H)$. Does it harm retrieval less than
+#    $\lambda = -0.5$?
+# 2. What is the gradient of $H/\ln n$, with $n$ the number of keys that a causal row sees? Train *average*
+#    with it.

@@ -16,19 +16,19 @@
 # # A law and longer texts
 #
 # This page shows that most of what a small rotary model loses on longer texts is lost to its positions, and
-# that a law of $n$ gives back a little. The models were trained elsewhere, by
-# `attnscale train length_generalization`, and their stored results are read here.
+# that a law of $n$ gives back a little. The models were trained by `attnscale train length_generalization`;
+# this page reads their stored results.
 #
-# The fourth article has one table (claim **T15**): a masked language model is trained at 64 tokens, and
-# its accuracy is read at 64 to 1024, once with the scale $1/\sqrt d$ ("O") and once with
-# $\log_{512}(n)/\sqrt d$ ("E"). E falls more slowly. It is one run of a small RoFormer, without seeds.
-# Here is the experiment with small models, in a language that every Python has (its own source), with
-# seeds, paired errors, more laws, and one more question: what does the accuracy fall by, the number of
-# keys or their positions?
+# The fourth article has one table (claim **T15**): a masked language model is trained at 64 tokens, and its
+# accuracy is read at 64 to 1024, once with the scale $1/\sqrt d$ ("O") and once with $\log_{512}(n)/\sqrt d$
+# ("E"). E falls more slowly. It is one run of a small RoFormer, without repeated seeds. Here small models
+# repeat the experiment on Python source code, which every Python installation has, with seeds, paired errors,
+# more laws, and one more question: does the accuracy fall because of the number of keys or because of their
+# positions?
 #
-# What would refute the claims is evaluated by [one rule](../docs/explanation/how-we-judge.md) that is younger
-# than these runs, so that they are exploratory. A small model is trained again at the end of this page.
-# Logarithms are natural, entropies in nats.
+# The claims are judged by [one rule](../docs/explanation/how-we-judge.md) that is younger than these runs, so
+# the runs are exploratory. A small model is trained again at the end of this page. Logarithms are natural,
+# entropies in nats.
 #
 # **摘要。** 第四篇文章只有一张表 (T15)：在长度 64 上训练的掩码语言模型，分别用 $1/\sqrt d$ (O) 与
 # $\log_{512}n/\sqrt d$ (E)，在 64 至 1024 上测准确率，E 下降较慢。文章只做了一次训练。本文用小模型，
@@ -37,7 +37,7 @@
 #
 # | English | 中文 | here |
 # |---|---|---|
-# | masked language model | 掩码语言模型 | fills in tokens that are hidden |
+# | masked language model | 掩码语言模型 | fills in hidden tokens |
 # | extrapolation | 外推 | reading at lengths that were not trained |
 # | dilution | 稀释 | the weight of a key falls because there are more keys |
 # | clipped distance | 截断距离 | beyond 48 tokens every distance counts as 48 (ReRoPE) |
@@ -65,22 +65,21 @@ print(f"attnscale {at.__version__}")
 # %% [markdown]
 # ## What to expect
 #
-# Two things change when a model that knows $n_0 = 64$ tokens reads $n$.
+# Two things change when a model trained at $n_0 = 64$ tokens reads $n$.
 #
-# **Dilution.** There are more keys. For independent scores the entropy of a row is about
-# $\ln n - \beta^2/2$ ([notebook 3](03_entropy_invariance.ipynb)): it grows with $n$ at a fixed scale, and a
-# scale that grows with $n$ holds it back. If that is why accuracy falls, a law helps, the more the better
-# it keeps the entropy that the layers above were trained on.
+# **Dilution.** There are more keys. For independent scores the entropy of a row is about $\ln n - \beta^2/2$
+# ([notebook 3](03_entropy_invariance.ipynb)): it grows with $n$ at a fixed scale, and a scale that grows with
+# $n$ reduces the growth. If that is why accuracy falls, a law should help more the better it keeps the
+# entropy that the layers above were trained on.
 #
 # **Distances.** Rotary positions turn a query by an angle for each distance, and distances above 63 were
-# never seen. A scale does not mend that. What does is to clip them (ReRoPE, article 9708): within 48
-# tokens all is as trained, and every key beyond is seen at 48.
+# never seen in training. A scale cannot correct that, but clipping can (ReRoPE, article 9708): within 48
+# tokens nothing changes, and every key beyond is treated as at distance 48.
 #
-# So there are two levers, and four combinations tell which of the two matters. A third kind of model,
-# without any positions, has dilution only.
+# So there are two changes to test, and their four combinations show which one matters. A third kind of model,
+# without positions, has dilution only.
 #
-# For a model in which all keys are random the laws are these, as multiples of the scale at 64, with the
-# entropy of a row of exactly that model ($d = 32$):
+# The laws as multiples of the scale at 64, with the exact entropy of a row of random keys ($d = 32$):
 
 # %%
 lengths = np.array([64, 128, 256, 512, 1024])
@@ -102,16 +101,15 @@ yarn = [at.laws.get(f"yarn(factor={n / 64}, channels='all')").multiplier(n, 32) 
 print(f"  {'yarn (its temperature alone)':46}", *(f"{b:5.2f}      " for b in yarn))
 
 # %% [markdown]
-# log n slows the growth, the invariant law stops it, ln n is far sharper than anything the model was
-# trained with. Trained keys are not random: the measured law, a number for each head that keeps *its*
-# entropy, is among those compared.
+# log n slows the growth, the invariant law stops it, and ln n is far sharper than anything the model was
+# trained with. Trained keys are not random, so a measured law is compared too: a number for each head that
+# keeps *its* entropy.
 #
 # ## The runs
 #
-# Two runs of the same experiment, both trained through PyTorch's own attention on a GPU, in float32:
-# "full" is a model of 3 layers, "large" one of 6, trained longer. Some models of some cells were not
-# finished in the time that there was; their places are empty, and the numbers of models stand below. All
-# rotary models of O are there, and at least one of E.
+# Two runs of one experiment, both trained with PyTorch's own attention on a GPU, in float32: "full" is a
+# model of 3 layers, "large" one of 6, trained longer. Some models were not finished in time; they are
+# missing, and the numbers of models are given below. All rotary models of O are there, and at least one of E.
 
 # %%
 full = LengthGeneralization.stored()
@@ -150,13 +148,13 @@ assert models(large, positions="rotary", trained="O").sum() == 3
 
 
 def values(run, name="accuracy", **labels):
-    """Of the models that are there: (seeds, lengths)."""
+    """Values of the finished models: (seeds, lengths)."""
     found = run.select(name, **labels)
     return found[np.isfinite(found).all(-1)]
 
 
 def mean_error(found):
-    """Over the seeds; no error of one."""
+    """Mean over the seeds, with its error if there are several."""
     count = len(found)
     return found.mean(0), found.std(0, ddof=1) / np.sqrt(count) if count > 1 else np.nan * found[0]
 
@@ -170,8 +168,8 @@ def line(title, found, unit=100, form="{:+7.2f} ± {:4.2f}"):
 # %% [markdown]
 # ## The article's table (T15)
 #
-# O and E as the article has them: trained and read under one law. (E is read under $\log_{512} n$, with
-# which it was trained.)
+# O and E as in the article: trained and read under one law. (E is read under $\log_{512} n$, with which it
+# was trained.)
 
 # %%
 ARTICLE = {"O": [43.27, 36.53, 23.02, 15.12, 11.54], "E": [43.11, 41.17, 34.04, 20.15, 13.58]}
@@ -203,16 +201,16 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Ours fall later than the article's: at 256 they have lost a fifth of their accuracy, its O nearly half.
-# Between two models that were trained apart the seeds make a difference of a point or more at 512, as much as
-# the laws do. E less O, paired by seed, is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512 over the five
-# pairs of three layers, and of either sign in the three pairs that there are besides: the article's
-# comparison is open here. At 64 tokens E is below O in five of five pairs, by 0.40 ± 0.12. The second
-# question is put to the same weights; the article does not ask it.
+# Our models fall later than the article's: at 256 they have lost a fifth of their accuracy, the article's O
+# nearly half. Between two separately trained models the seeds make a difference of a point or more at 512, as
+# much as the laws do. E less O, paired by seed, is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512 over
+# the five pairs of three layers, and of either sign in the three other pairs: the article's comparison is
+# undecided here. At 64 tokens E is below O in five of five pairs, by 0.40 ± 0.12. The next section compares
+# laws on the same weights, which the article does not do.
 #
 # ## The laws, on the same weights (T15)
 #
-# The models trained under $1/\sqrt d$, each read under every law. "±" is over the seeds.
+# Models trained under $1/\sqrt d$, each read under every law. "±" is over the seeds.
 
 # %%
 LAWS = full.variables["accuracy"].coords["law"]
@@ -286,16 +284,15 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# On the same weights log n adds accuracy in every seed of both models, and little: 0.9 points at 256 and 2 at
-# 512 (0.45 and 1.6 in the larger model). The errors here take the texts as independent, though they are cut
-# from fewer files; the spread over the seeds is the better guide.
+# On the same weights log n adds a little accuracy in every seed of both models: 0.9 points at 256 and 2 at
+# 512 (0.45 and 1.6 in the larger model). The errors here treat the texts as independent, though they are cut
+# from fewer files; the spread over the seeds is more reliable.
 #
 # ## Distances or keys
 #
-# The first column falls to a fifth or less at 1024. In the second the same weights are read with
-# distances that do not exceed 48, and most of the fall is gone: it came from rotary angles that were
-# never seen. What is left of it there is the number of keys, and it is there that log n helps most, at
-# lengths where nothing else is wrong.
+# The first column falls to a fifth or less at 1024. In the second the same weights are read with distances
+# clipped at 48, and most of the fall is gone: it came from unseen rotary angles. The rest is due to the
+# number of keys, and there log n helps most.
 
 # %%
 for name, run in runs.items():
@@ -316,13 +313,13 @@ for law, limit in (("log_n", 0.003), ("natural_log_n", 0.009)):
     assert gains(full, "none", "as trained", law).mean(0)[1:4].max() < limit  # no positions: nothing to gain
 
 # %% [markdown]
-# Without positions at all the model learns little more than how frequent the tokens are (5 %): a bag of
-# masked words tells nothing of their order. It has dilution only, loses a sixth of what it knows, and no
-# law gives that back. As a control it is nearly empty, for there is hardly anything to lose.
+# Without positions the model learns little more than the frequency of tokens (5 %), since it cannot know
+# their order. It has dilution only, loses a sixth of its accuracy, and no law restores that. As a control it
+# says little, because it has hardly anything to lose.
 #
 # ## Likelihood and entropy
 #
-# Accuracy asks for the first choice only. The negative log-likelihood asks how sure the model was.
+# Accuracy counts the first choice only. The negative log-likelihood measures how sure the model was.
 
 # %%
 report("nll", 1, "{:+7.3f} ± {:5.3f}")
@@ -359,12 +356,12 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The laws that keep the entropy do not read best. With distances as trained, annealed, entropy-invariant
-# and the head's own measured scale hold it within 0.2 to 0.6 nats, where the standard scale lets it grow
-# by 2 to 3, and *lose* 0.3 to 1.5 points at 256 where log n, which lets it grow, gains. YaRN's
-# temperature is log n under another name at these lengths (1.63 for 1.67 at 1024), and InfoScale, the
-# mildest, does as well. ln n, four times the trained scale already at 64, costs 3 to 5 points there.
-# Keeping the mean entropy is not what makes a model read longer texts.
+# The laws that keep the entropy are not the most accurate. With distances as trained, annealed,
+# entropy-invariant and the head's own measured scale keep it within 0.2 to 0.6 nats, where the standard scale
+# lets it grow by 2 to 3. But they *lose* 0.3 to 1.5 points at 256, where log n, which lets it grow, gains.
+# YaRN's temperature is log n under another name at these lengths (1.63 for 1.67 at 1024), and InfoScale, the
+# mildest, does as well. ln n, four times the trained scale already at 64, costs 3 to 5 points there. So
+# keeping the mean entropy does not explain how well a model reads longer texts.
 
 # %%
 for run in runs.values():
@@ -388,11 +385,11 @@ for name, run in runs.items():
 # %% [markdown]
 # ## Through this package's kernels
 #
-# The models above went through PyTorch's attention on a GPU. The same small models again, trained and read on
-# a CPU through this package's kernels, forward and backward, on the library of another Python: three of O,
-# two of E, and one of O without positions. Fewer texts are read, so that one model's error is as large as the
-# gain at 256: log_64 n is two of its errors above the standard scale at both lengths in one model of three.
-# The mean over the models is in favour, as before.
+# The models above went through PyTorch's attention on a GPU. The small models again, trained and read on a
+# CPU through this package's kernels, forward and backward, on the standard library of another Python version:
+# three of O, two of E, and one of O without positions. Fewer texts are read, so that one model's error is as
+# large as the gain at 256: log_64 n is two of its errors above the standard scale at both lengths in one
+# model of three. The mean over the models is positive, as before.
 
 # %%
 cpu = LengthGeneralization.stored("cpu")
@@ -420,8 +417,8 @@ assert (ratio[:, 0] > 2).sum() == 1  # at 256 one of three
 #
 # The reduced cells: two layers of width 64, 200 steps, O and E, through this package's kernels, forward and
 # backward; and the first 40 steps of such a model on less text, through them and through PyTorch's own. They
-# are far from trained and say nothing about the claim; they say that what is stored can be made again, and
-# that the two programs train the same model.
+# are far from fully trained and say nothing about the claim. They show that the stored results can be
+# reproduced, and that the two programs train the same model.
 
 # %%
 kept = LengthGeneralization.stored("reduced")
@@ -438,7 +435,7 @@ print(f"loss of O after 200 steps {ours.select('loss', trained='O')[..., -1].ite
 print(f"in 40 steps from {loss.max():.3f} to {loss[0].min():.3f}; the programs differ by {apart:.0e} at most")
 assert apart < 0.01
 assert np.ptp(accuracy, axis=0).max() < 0.02
-assert loss[0].max() - loss[0].min() > 100 * apart  # they differ by little of what was learned
+assert loss[0].max() - loss[0].min() > 100 * apart  # small against what was learned
 for law in ("standard", "log_n", "calibrated"):
     there = kept.select("accuracy", reading="as trained", law=law)[0, 0]
     here = ours.select("accuracy", reading="as trained", law=law)[0, 0, 0]
@@ -454,9 +451,9 @@ for law in ("standard", "log_n", "calibrated"):
 #
 # **T15 has two verdicts.** *The article's comparison*, E against O, is undecided for these models: over five
 # pairs E less O is +0.59 ± 0.50 points at 256 and +2.75 ± 1.52 at 512, where the article has 11 and 5, and
-# three other pairs have either sign. For smaller models it is decided, by a registered run of 40 pairs: +3.39
-# ± 0.44 at 256, and O read under log n has the same within two points. At the training length E is worse
-# in the larger models, and level in the smaller ones.
+# three other pairs have either sign. For smaller models a registered run of 40 pairs decides it: +3.39 ± 0.44
+# at 256, and O read under log n has the same within two points. At the training length E is worse in the
+# larger models, and equal in the smaller ones.
 #
 # *The law on the same weights* gains a little accuracy: 0.9 and 2.0 points at 256 and 512 (0.45 and 1.6 in
 # six layers, 0.5 and 1.6 through the kernels). By the
@@ -472,20 +469,21 @@ for law in ("standard", "log_n", "calibrated"):
 #
 # **Where positions are known, log n helps where the keys are many.** With clipped distances it gains 2 to 8
 # points at 512 and 1024 in the small models, and 0.5 to 1 at 1024 in the larger ones, which are less diluted.
-# YaRN's and InfoScale's factors help there too, so that this does not speak for the logarithm. What the best
-# factor is at each length, and in which shape it grows, is measured by a sweep over all of them:
-# [the shape of the law](../docs/explanation/training-evidence.md#t15-the-shape-of-the-law).
+# YaRN's and InfoScale's factors help there too, so this is no evidence for the logarithm in particular. A
+# sweep over factors measures the best one at each length: [the shape of the
+# law](../docs/explanation/training-evidence.md#t15-the-shape-of-the-law).
 #
 # **Keeping the entropy is not the reason.** The laws that do, exact, annealed or measured head by head,
 # read worse than log n up to 512.
 #
-# What was not shown: models of more than 6 layers. Causal models of English prose, without positions and with
-# other ones, have a registered run: [positions or
+# Not shown: models of more than 6 layers. Causal models of English prose, without positions and with other
+# ones, have a registered run: [positions or
 # dilution](../docs/explanation/training-evidence.md#t15-in-prose-positions-or-dilution).
 #
 # ## Exercises
 #
 # 1. Train with `clip` in the training, too. Does the gain of log n at 1024 stay?
-# 2. The measured multiples of heads differ by a factor of two and more. Read with the law for the sharp half
-#    of the heads only, and with the standard scale for the others.
-# 3. The model without positions cannot know order. Give it a causal mask, which can, and repeat.
+# 2. The measured multiples of heads differ by a factor of two and more. Read with the law only in the sharp
+#    half of the heads, and with the standard scale in the others.
+# 3. The model without positions cannot know the order of tokens. Give it a causal mask, with which it can,
+#    and repeat.

@@ -16,17 +16,17 @@
 # # Where a context is averaged
 #
 # A reader of the first article applied its $\log n$ to graphs, where a node reads a sample of its neighbours,
-# and found it somewhat worse than no factor: new samples have the distribution of the old ones, unlike those
-# of a text. The author's answer: then it may indeed be better not to scale, since several results have to be
-# averaged (claim **T17**). Neither names a mechanism. The first that comes to mind is that sharper weights
-# raise the variance of an average. This notebook trains the models:
+# and found it somewhat worse than no factor: unlike in a text, new samples have the distribution of the old
+# ones. The author answers that it may then be better not to scale, since several results have to be averaged
+# (claim **T17**). Neither names a mechanism. An obvious guess is that sharper weights raise the variance of
+# an average. This notebook trains models and finds:
 #
-# - the observation holds, at every length of at least eight times that of the training, in contexts and in
-#   graphs, whether a node reads itself or not, and whether the law was there in training or came after it;
-# - the variance is the smaller part of it. What harms is a *tilt*: weights that favour tokens like the query
-#   carry the query's own noise into the average, and no number of tokens takes that out;
-# - where one token has the answer, the order is the other way round;
-# - tasks where only the length changes say something like it (**T15**), by three models each.
+# - the observation holds at every length of at least eight times the training length, in contexts and in
+#   graphs, whether or not a node reads itself, and whether the law is used in training or only afterwards;
+# - the variance is the smaller part of the loss. The larger part is a *tilt*: weights that favour tokens like
+#   the query carry the query's own noise into the average, and more tokens do not remove it;
+# - where one token has the answer, the order is reversed;
+# - tasks where only the length changes give similar results (**T15**), with three models each.
 #
 # **摘要。** 第一篇文章的评论中，有读者在图网络的上下文采样场景尝试 $\log n$ 缩放，效果反而变差；
 # 作者回答：「独立同分布情况下，可能确实不进行log n缩放比较好」，因为「需要平均多个结果来做出准确预测」。
@@ -66,10 +66,10 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## What to expect: variance
 #
-# Weights $p$ that know nothing of the values estimate their mean with variance $\sum_j p_j^2$ times that of
-# one value. With normal scores of deviation $\sigma$ under $1/\sqrt d$ and a law that multiplies them by
-# $\beta$ it is about $e^{\beta^2\sigma^2}/n$: as if there were $n\,e^{-\beta^2\sigma^2}$ tokens. Under
-# $\log_{32} n$, $\beta = 2$ at $n = 1024$.
+# Weights $p$ that are independent of the values estimate their mean with variance $\sum_j p_j^2$ times that
+# of one value. With normal scores of standard deviation $\sigma$ under $1/\sqrt d$ and a law that multiplies
+# them by $\beta$ the sum is about $e^{\beta^2\sigma^2}/n$, as if there were $n\,e^{-\beta^2\sigma^2}$ tokens.
+# Under $\log_{32} n$, $\beta = 2$ at $n = 1024$.
 
 # %%
 lengths = np.array([32, 128, 512, 1024])
@@ -89,20 +89,19 @@ for sigma in (0.25, 0.5, 1.0):
     )
 
 # %% [markdown]
-# Only where scores are far apart does that cost much. A model that averages learns small ones.
+# That costs much only where scores are far apart. A model that averages learns small scores.
 #
 # ## What to expect: a tilt
 #
-# Now the scores are of the same tokens as the values, as in every model. For tokens $x \sim N(\mu, C)$ and
-# scores $t\cdot x$,
+# In a model scores and values come from the same tokens. For tokens $x \sim N(\mu, C)$ and scores $t\cdot x$,
 #
 # $$\frac{\sum_j e^{\beta t\cdot x_j} x_j}{\sum_j e^{\beta t\cdot x_j}} \to
 #   \frac{\mathrm E[x\, e^{\beta t\cdot x}]}{\mathrm E[e^{\beta t\cdot x}]} = \mu + \beta\, C\, t .$$
 #
 # In attention $t = M^\top x_q$ is a map of the query, its noise included. This error does not fall with $n$.
-# Under $1/\sqrt d$ it is what it was in training, where it is even useful: the query's own features are
-# evidence too, worth a few tokens of 32. Of 1024 tokens it ought to be less; under a law that grows with
-# $n$ it is more.
+# Under $1/\sqrt d$ it is the same as in training, where it is even useful: the query's own features are
+# evidence too, worth a few tokens of 32. With 1024 tokens it should be smaller; under a law that grows with
+# $n$ it is larger.
 
 # %%
 rng = np.random.default_rng(1)
@@ -118,13 +117,14 @@ for beta in (0.5, 1.0, 2.0):
 # %% [markdown]
 # ## A model that shows which of both it is
 #
-# Eight classes with random means in 16 dimensions; a node's features are its class's mean plus noise of
-# deviation 3. A neighbour has the node's class with probability $0.22 + 0.78/8$. One head of attention reads
-# $n$ tokens, the first is the node itself, and a linear layer names the class. Trained at $n = 32$. Then, at
-# other lengths, with the same weights and data:
+# There are eight classes with random means in 16 dimensions; a node's features are its class's mean plus
+# noise of standard deviation 3. A neighbour has the node's class with probability $0.22 + 0.78/8$. One head
+# of attention reads $n$ tokens, the first of which is the node itself, and a linear layer names the class.
+# The model is trained at $n = 32$ and read at other lengths, with the same weights and data:
 #
 # - *as it is*, under four scales: 0 (equal weights), $1/\sqrt d$, $\log_{32} n/\sqrt d$, annealed;
-# - *shuffled*: each row's weights, dealt to its tokens at random. The variance is the same, the tilt is gone.
+# - *shuffled*: each row's weights, assigned to its tokens at random. The variance is the same, the tilt is
+#   gone.
 
 # %%
 CLASSES, FEATURES, NOISE, AGREE = 8, 16, 3.0, 0.22
@@ -132,7 +132,7 @@ SEEDS = 5
 
 
 def sample(batch, n, means, generator):
-    """Tokens, the first of which asks, and its class."""
+    """Tokens, the first of which is the query, and its class."""
     label = torch.randint(CLASSES, (batch,), generator=generator)
     agree = torch.rand(batch, n, generator=generator) < AGREE
     agree[:, 0] = True
@@ -141,7 +141,7 @@ def sample(batch, n, means, generator):
 
 
 class Readers(torch.nn.Module):
-    """In each of the models, which are trained as one, one query reads tokens."""
+    """Several models, trained together; in each one query reads tokens."""
 
     def __init__(self, width=16):
         super().__init__()
@@ -161,7 +161,7 @@ means = [torch.randn(CLASSES, FEATURES, generator=generator) for generator in ge
 
 
 def samples(batch, n):
-    """Of each model's own classes."""
+    """Samples for each model, with its own classes."""
     drawn = [sample(batch, n, *own) for own in zip(means, generators, strict=True)]
     return (torch.stack(each) for each in zip(*drawn, strict=True))
 
@@ -192,7 +192,7 @@ with torch.no_grad():
 
 
 def mean_error(values, axis=0):
-    """Over the seeds."""
+    """Mean over the seeds, and its error."""
     return values.mean(axis), values.std(axis, ddof=1) / np.sqrt(values.shape[axis])
 
 
@@ -204,8 +204,8 @@ for j, name in enumerate(SCALES):
         print(f"{name:9} n = {n:4}: {shown}")
 
 # %% [markdown]
-# Means and standard errors over five models, each with its own classes. In brackets: $1/\sum p^2$, as how
-# many even tokens the row counts.
+# Means and standard errors over five models, each with its own classes. In brackets: $1/\sum p^2$, the number
+# of tokens with equal weights that has the same variance.
 
 # %%
 NAMES = ("equal weights", r"$1/\sqrt{d}$", r"$\log_{32} n/\sqrt{d}$", "annealed")
@@ -234,7 +234,7 @@ differences = {
     "equal weights less 1/sqrt(d), at 1024": (equal - standard)[-1],
     "1/sqrt(d) less log n, at 1024": (standard - log_n)[-1],
     "log n less annealed, at 1024": (log_n - annealed)[-1],
-    "log n, shuffled, less half of the loss": shuffled[2, -1] - half_way[1],  # the order costs the more
+    "log n, shuffled, less half of the loss": shuffled[2, -1] - half_way[1],  # the order costs more
     "annealed, shuffled, less half of the loss": shuffled[3, -1] - half_way[2],
 }
 for name, difference in differences.items():
@@ -243,16 +243,17 @@ for name, difference in differences.items():
     assert middle > 2.78 * error  # t with 4 degrees of freedom, 5 %
 
 # %% [markdown]
-# Five models out of five: at 1024 tokens the weights of the annealed law count as four in ten, and shuffled
-# they name 0.949 ± 0.010 of the classes. As they are it is 0.714 ± 0.025. The raised variance is there; what
-# costs the more is the tilt. At 32 tokens the tilt is worth eight points: that is why the models learned it.
+# In all five models: at 1024 tokens the weights of the annealed law have the variance of equal weights on
+# four tokens in ten, and shuffled they name 0.949 ± 0.010 of the classes. As they are, they name 0.714 ±
+# 0.025. The variance does rise, but the tilt costs more. At 32 tokens the tilt is worth eight points, which
+# is why the models learned it.
 #
 # ## The full run (T17)
 #
 # `studies/context.py` trains such models, 5 seeds of each: in sampled contexts, in graphs of a stochastic
 # block model whose edges are the mask of attention (the law then counts each node's own neighbours), and in
-# the mirror task, where one token of the context has the query's code, and the class. A node reads itself
-# or not. Trained at $n = 32$, where every law but the last is 1, or at lengths from 8 to 32 under
+# the mirror task, where one token of the context has the query's code and the class. A node reads itself or
+# not. The models are trained at $n = 32$, where every law but the last is 1, or at lengths from 8 to 32 under
 # $1/\sqrt d$ or under $\log_{32} n$.
 
 # %%
@@ -319,7 +320,7 @@ for task in ("context", "graph", "needle"):
             assert task == "needle" or (away[far] > 0.05).all()
 
 # %% [markdown]
-# The law in training, against none in training and none after it:
+# The law in training, against no law in training or afterwards:
 
 # %%
 with_law = result.select("accuracy", trained="log_n", law="log_n")
@@ -335,17 +336,17 @@ for t, task in enumerate(result.axes["task"]):
 # %% [markdown]
 # ## Tasks where only the length changes (T15)
 #
-# Text that is longer is also other text, with positions that the model has not seen. In these tasks nothing
-# but the number of tokens changes. One query reads a set, by one layer with two heads of 32:
+# Longer text is also different text, with positions that the model has not seen. In these tasks only the
+# number of tokens changes. One query reads a set through one layer with two heads of 32:
 #
 # - *needle*: the query is the code of one token; the answer is that token's label;
-# - *first*: is the first of $n$ bits a 1? (FIRST of Chiang & Cholak 2022, the case for which they take
-#   $\ln n$.) The first position has a mark;
+# - *first*: is the first of $n$ bits a 1? (FIRST of Chiang & Cholak 2022, for which they use $\ln n$.) The
+#   first position is marked;
 # - *majority*: are there more ones than zeros?
-# - *average*: all tokens have the same label under much noise.
+# - *average*: all tokens have the same label with much noise.
 #
-# Trained at 2 to 16 tokens *with* the law or normalizer, read at up to 4096. SSMax learns its factor,
-# adaptive-scalable entmax (ASEntmax) two numbers for each query and head.
+# The models are trained at 2 to 16 tokens *with* the law or normalizer and read at up to 4096. SSMax learns
+# its factor, adaptive-scalable entmax (ASEntmax) two numbers for each query and head.
 
 # %%
 tasks = LengthTasks.stored()
@@ -402,7 +403,7 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The verdict: after all steps, differences by seed to the standard scale.
+# The verdict is about differences to the standard scale, by seed, after all steps.
 
 # %%
 at_1024 = {}
@@ -417,7 +418,7 @@ for task in ("needle", "majority", "average"):
 
 
 def gains(task, variant):
-    """By more than two standard errors at 1024."""
+    """Whether a law gains more than two standard errors at 1024."""
     middle, error = at_1024[task, variant]
     return middle > 2 * error
 
@@ -435,7 +436,7 @@ assert abs(at_1024["average", "log_n"][0]) < 0.001
 # %% [markdown]
 # ## The small run again
 #
-# The context with 400 steps, one seed that is not among the stored ones:
+# The context task with 400 steps and one seed that is not among the stored ones:
 
 # %%
 again = Context.reduced().run(seeds=[100], progress=False)
@@ -449,30 +450,31 @@ assert (abs(new - kept.value) < 4 * spread + 0.02).all()
 # %% [markdown]
 # ## What was shown
 #
-# - Where a context of independent samples is to be averaged, $\log n$ loses (T17): at 1024 tokens 0.819
-#   against 0.956 of the answers, in graphs the same, with the node's own key or without, and also where the
-#   model was trained with it at lengths from 8 to 32.
+# - Where a context of independent samples has to be averaged, $\log n$ loses (T17): at 1024 tokens 0.819 of
+#   the answers are right, against 0.956. It also loses in graphs, with or without the node's own key, and if
+#   the model was trained with it at lengths from 8 to 32.
 # - Equal weights would be better still. The best scale here falls with $n$.
 # - The reason is less the variance than a tilt that carries the query's noise into the average: the same
-#   weights in a random order lose 0 to 5 points of the answers against equal weights, where the order that
-#   they have loses 8 to 28 (five models).
-# - Where one token has the answer the order is the other way round: trained at 32, $\log_{32} n$ adds 0.14 at
-#   1024 tokens, 0.05 without the own key.
+#   weights in a random order lose 0 to 5 points against equal weights, in their own order 8 to 28 (five
+#   models).
+# - Where one token has the answer the order is reversed: trained at 32, $\log_{32} n$ adds 0.14 at 1024
+#   tokens, 0.05 without the node's own key.
 # - Among tasks where only the length changes (T15), trained with it, $\log_{16} n$ finds the needle 0.06 more
 #   often than $1/\sqrt d$ at 1024 tokens and 0.11 at 4096, a hint with three models (p = 0.05 and 0.09); $\ln
 #   n$ and SSMax 0.2, sparse weights 0.2 to 0.3, ASEntmax 0.35 at 4096. The law that keeps the entropy of
 #   random keys is *below* $1/\sqrt d$: with it the model was trained at scales near 0 at the shortest
 #   lengths.
-# - FIRST needs no law once it is learned: after 100 steps the score of the marked position outweighs 4096
-#   others under $1/\sqrt d$ too. After 10 steps $1/\sqrt d$ and $\log_{16} n$ are at chance there, $\ln n$
-#   is at 0.67.
-# - What finds a needle miscounts: majority at 4096 bits is 0.88 under $1/\sqrt d$, 0.53 under $\log_{16} n$
-#   and at chance under sparsemax. Averages are kept by every law of softmax, and lost by sparse weights:
-#   sparsemax names 0.33 of the classes at 1024 tokens, which leaves out what would have to be averaged.
-# - SSMax, whose factor is learned, is the one that gains at the needle and loses nothing elsewhere: its
-#   heads learn a factor. No fixed law that was tried does both.
+# - FIRST needs no law once it is learned: after 100 steps the marked position outweighs 4096 others under
+#   $1/\sqrt d$ too. After 10 steps $1/\sqrt d$ and $\log_{16} n$ are at chance at that length, $\ln n$ is at
+#   0.67.
+# - Laws that find a needle miscount: the accuracy of majority at 4096 bits is 0.88 under $1/\sqrt d$, 0.53
+#   under $\log_{16} n$ and at chance under sparsemax. Averages survive under every law with softmax but not
+#   with sparse weights, which leave out tokens that have to be averaged: sparsemax names 0.33 of the classes
+#   at 1024 tokens.
+# - SSMax, whose heads learn a factor, gains at the needle and loses nothing elsewhere. No fixed law that was
+#   tried does both.
 #
-# One layer, made tasks, one size. The laws of a trained language model are notebook 12.
+# This is one layer, synthetic tasks, one size. Notebook 12 has the laws of a trained language model.
 #
 # ## Exercises
 #

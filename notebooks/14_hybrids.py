@@ -15,19 +15,19 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Training with efficient attention, and with both kinds of heads
 #
-# This page shows that heads of linear time recall about $d_k$ pairs, and that one head of dot products beside
-# three of them takes back little on text. The models were trained elsewhere, by `attnscale train recall` and
-# `attnscale train hybrids`; their stored results are read here.
+# This page shows that heads of linear time recall about $d_k$ pairs, and that on text one head of dot
+# products beside three of them recovers little of the loss. The models were trained by `attnscale train
+# recall` and `attnscale train hybrids`; this page reads their stored results.
 #
-# The article on efficient attention ends with a GPT that has a switch: dot products or two softmaxes. It asks
-# how the two would compare, and whether a model could have heads of both kinds (claim **T27**). Here they are
-# trained, on a task that asks for memory and on text:
+# The article on efficient attention ends with a GPT that can use dot products or two softmaxes. It asks how
+# the two would compare, and whether a model could have heads of both kinds (claim **T27**). Here both are
+# trained, on a memory task and on text:
 #
-# - a head of efficient attention keeps $d_k$ averages of the values. Of more pairs than that it recalls a
-#   part, and one head of dot products beside it is enough to recall all;
-# - as a language model on a small scale efficient heads cost some hundredths of a nat, linear ones two to
-#   three times that; and there one head of dot products is *not* enough: a hybrid of one and three is nearer
-#   to the efficient model.
+# - a head of efficient attention keeps $d_k$ averages of the values. It recalls only a part of more pairs
+#   than that; one head of dot products beside it is enough to recall all;
+# - in a small language model efficient heads cost some hundredths of a nat, linear ones two to three times
+#   that. One head of dot products is *not* enough there: a hybrid of one and three is nearer to the efficient
+#   model.
 #
 # **摘要。** 关于高效注意力的文章以一个可切换的 GPT 结束：点积注意力或两次 softmax。
 # 本文训练这些模型 (T27)：在键值回忆任务中，高效注意力的一个头只保存 $d_k$ 个值的加权平均，
@@ -37,8 +37,8 @@
 # | English | 中文 | here |
 # |---|---|---|
 # | hybrid | 混合模型 | heads of two kinds in one layer |
-# | recall | 键值回忆 | name the value of a key that was shown |
-# | state | 状态 | what a head keeps of the past |
+# | recall | 键值回忆 | name the value of a key seen before |
+# | state | 状态 | the numbers that a head keeps from the past |
 # | effective keys | 有效键数 | $e^H$ of a row |
 
 # %%
@@ -64,14 +64,14 @@ GREY = "#6E6E6E"
 # %% [markdown]
 # ## What to expect
 #
-# A head of efficient attention answers with $\sum_c \rho_c(q)\, g_c$: a mixture of $d_k$ vectors
-# $g_c = \sum_j \rho_{jc} v_j$ that do not depend on the query. To recall the value of any of $P$ keys,
-# weights of $P$ queries on $P$ keys have to be near the identity, and these have at most the rank $d_k$. How
-# near to the identity can a matrix of positive weights of rank $d_k$ be? If each channel takes its own
-# keys, $d_k$ groups of $P/d_k$, the right one has $d_k/P$ of the weight, others of its group the rest.
-# Two heads that group differently leave fewer keys that are in both groups. So the right value stands out
-# from the others while $P$ is not much larger than $d_k$. With dot products $d_k$ numbers give any of
-# $P \gg d_k$ keys nearly all of the weight, if the scale is large enough:
+# A head of efficient attention answers with $\sum_c \rho_c(q)\, g_c$: a mixture of $d_k$ vectors $g_c =
+# \sum_j \rho_{jc} v_j$ that do not depend on the query. To recall the value of any of $P$ keys, the weights
+# of $P$ queries on $P$ keys have to be near the identity, but they have rank at most $d_k$. How near to the
+# identity can positive weights of rank $d_k$ be? If the channels divide the keys into $d_k$ groups of
+# $P/d_k$, the right key has $d_k/P$ of the weight and the others of its group the rest. With two heads that
+# group differently, fewer keys are in both groups. So the right value stands out while $P$ is not much larger
+# than $d_k$. With dot products $d_k$ numbers give any of $P \gg d_k$ keys nearly all of the weight, if the
+# scale is large enough:
 
 # %%
 rng = np.random.default_rng(0)
@@ -92,8 +92,8 @@ for pairs in (4, 8, 16, 32, 64):
 # %% [markdown]
 # ## Recall (T27)
 #
-# `studies/recall.py`: $P$ pairs of 64 keys and 64 values, a pair is one token; the value of one key is
-# asked for. One layer, $d_k = 8$, 1500 steps, 3 seeds.
+# `studies/recall.py`: $P$ pairs of 64 possible keys and 64 possible values, one token per pair; the query is
+# one of the keys, the answer its value. One layer, $d_k = 8$, 1500 steps, 3 seeds.
 
 # %%
 recall = Recall.stored()
@@ -103,7 +103,7 @@ print(recall.table())
 
 
 def mean_error(values):
-    """Over the seeds, the last axis, that are there."""
+    """Mean and error over the finished seeds, the last axis."""
     there = np.isfinite(values)
     count = there.sum(-1)
     middle = np.where(there, values, 0).sum(-1) / np.where(count, count, np.nan)
@@ -149,16 +149,16 @@ assert not (lost > 2 * lost_error and lost > 0.02)
 # %% [markdown]
 # ## Text (T27)
 #
-# `studies/hybrids.py`: a causal transformer, 2 layers, width 128, four heads of 32, learned positions,
-# on the source of Python's standard library (tokens of a BPE of 1000 that is trained in the run, every tenth
-# file held out), 5000 steps of 32 texts of 256 tokens, 3 seeds. For 5000 steps a GPU was needed, and so
-# attention was PyTorch's: the same formulas, whose first steps agree with this package's (a test).
+# `studies/hybrids.py`: a causal transformer, 2 layers, width 128, four heads of 32, learned positions, on the
+# source of Python's standard library (tokens of a BPE of 1000 that is trained in the run, every tenth file
+# held out), 5000 steps of 32 texts of 256 tokens, 3 seeds. The 5000 steps needed a GPU, so attention was
+# PyTorch's; its first steps agree with this package's (a test checks that).
 #
-# Not all of them ended: the loss was not a number in all three models with efficient heads only, after 1500
-# to 2700 of 5000 steps, and in one of three hybrids of each kind. The program was the formula of causal
-# efficient attention as one writes it down, $e^{k}$ over its cumulative sum, with one maximum for a whole
-# channel. Where a channel grows by 40 or more along a text the early sums underflow in float32, and the
-# gradient is not a number. `at.torch.efficient_attention` keeps a running maximum for every row:
+# Not all models finished: the loss became NaN in all three models with efficient heads only, after 1500 to
+# 2700 of 5000 steps, and in one of three hybrids of each kind. The program used the plain formula of causal
+# efficient attention, $e^{k}$ over its cumulative sum, with one maximum for a whole channel. Where a channel
+# grows by 40 or more along a text the early sums underflow in float32, and the gradient is NaN.
+# `at.torch.efficient_attention` keeps a running maximum for every row:
 
 # %%
 length, dim = 4, 8
@@ -168,7 +168,7 @@ k = k + torch.tensor([-60.0, -40.0, -20.0, 0.0])[:, None]
 
 
 def written_down(q, k, v):
-    """Of the article, causal."""
+    """Causal efficient attention by the article's formula."""
     exponential = (k - k.amax(-2, keepdim=True)).exp()
     weights = (q.softmax(-1) / exponential.cumsum(-2)) @ exponential.transpose(-1, -2)
     return weights.tril() @ v
@@ -186,7 +186,7 @@ for name, function in (
     assert finite == (name == "here")
 
 # %% [markdown]
-# The models that ended:
+# The models that finished:
 
 # %%
 text = Hybrids.stored()
@@ -227,7 +227,7 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# How many keys its heads look at, in both layers (the mean of the seeds that ended):
+# The effective keys of the heads, in both layers (mean of the finished seeds):
 
 # %%
 with at.plot.style():
@@ -244,8 +244,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# All variants of a seed see the same texts in the same order, so that their losses can be compared step by
-# step, also those of models that did not end. At the last step that all three seeds of "4 efficient" reached:
+# All variants of a seed see the same texts in the same order, so their losses can be compared step by step,
+# even for models that did not finish. At the last step that all three seeds of "4 efficient" reached:
 
 # %%
 loss = text.select("loss")
@@ -263,25 +263,24 @@ print(
 hybrid, pure, half = gap[text.axes["variant"].index("dot + 3 efficient")], gap[1], gap[5]
 middle, error = mean_error(pure)
 assert middle > 2 * error  # efficient heads learn less
-assert mean_error(hybrid)[0] > mean_error(pure)[0] / 2  # and one dot-product head is not enough: refuted
+assert mean_error(hybrid)[0] > mean_error(pure)[0] / 2  # one dot-product head is not enough: refuted
 ended = last - last[0]
 assert np.nanmin(ended[4]) > 0.05
 assert np.nanmin(ended[2]) > 0.1
 assert np.isnan(last[1]).all()
 
 # %% [markdown]
-# This run cannot evaluate its criterion, since no model of efficient heads alone ended. The loss of training
-# is a stand-in, and says so by 0.016 ± 0.006 of three seeds: as far as all seeds can be compared, the hybrid
-# with one head of dot products is nearer to the efficient model than to that of dot products, and at the end
-# it is 0.08 to 0.10 nats above it, two and two 0.02 to 0.08 (two seeds each). Linear heads lose 0.2, and lose
-# more the more tokens there are before the one that is predicted: the larger the memory would have to be.
-# Heads of entmax are not worse than softmax.
+# This run cannot evaluate its criterion, since no model of efficient heads alone finished. The training loss
+# is a substitute. As far as all three seeds can be compared, the hybrid with one head of dot products is
+# nearer to the efficient model than to the one of dot products, by 0.016 ± 0.006. At the end it is 0.08 to
+# 0.10 nats above dot products, the hybrid of two and two 0.02 to 0.08 (two seeds each). Linear heads lose
+# 0.2, and more after more tokens, where a larger memory is needed. Entmax heads are not worse than softmax.
 #
 # ## Text, through this package's kernels (T27)
 #
-# Three of these mixes again, 5000 steps with a quarter of the texts in each, trained and read on a CPU
-# through `at.torch.attention` and `at.torch.efficient_attention`. All models ended, those with efficient
-# heads only, too.
+# Three of these variants again, 5000 steps with a quarter of the texts in each, trained and read on a CPU
+# through `at.torch.attention` and `at.torch.efficient_attention`. All models finished, including those with
+# efficient heads only.
 
 # %%
 ours = Hybrids.stored("cpu")
@@ -333,21 +332,20 @@ for variant, new, mean, error in zip(
 # ## What was shown
 #
 # - Recall (T27): two heads of efficient attention with $d_k = 8$ recall 98 % of 4 pairs, 78 % of 16, 48 % of
-#   32 and 27 % of 64. With one of both heads a dot product it is all of them, at every $P$.
+#   32 and 27 % of 64. With one of the two heads a dot product it is all of them, at every $P$.
 # - Text (T27): the loss of efficient heads is 0.07 nats above that of dot products, and one dot-product head
-#   of four takes back 0.01 of them: in the run through this package's kernels the hybrid is nearer to the
-#   efficient model in each of three seeds. What is enough to look one thing up is not enough for text. (That
-#   one would be enough is our hope; the article speaks of mixing heads to balance accuracy and stability.)
-# - The causal formula as it is written down loses its gradient in float32; a running maximum keeps it.
+#   of four recovers 0.01 of them: in the run through this package's kernels the hybrid is nearer to the
+#   efficient model in each of three seeds. One head is enough for a single lookup, not for text. (That one
+#   would be enough was our hypothesis; the article speaks of mixing heads to balance accuracy and stability.)
+# - The plain causal formula loses its gradient in float32; a running maximum keeps it.
 #
-# Two layers of width 128 on 10 MB of Python, texts of 256 tokens: that is small. The article's own model was
-# not trained here, and nothing says how the distance would go on with size. A registered run by width and
-# number of heads sees no distance after one epoch, when none is there yet in this run, either
+# Two layers of width 128 on 10 MB of Python and texts of 256 tokens are small. The article's own model was
+# not trained here, and how the distance changes with size is unknown. A registered run by width and number of
+# heads finds no distance after one epoch; at that point this run has none either
 # ([evidence](../docs/explanation/training-evidence.md)).
 #
 # ## Exercises
 #
-# 1. With `RecallConfig(head_dim=16, variants=("2 efficient",))`, does the curve over $P/d_k$ stay where it
-#    is?
+# 1. With `RecallConfig(head_dim=16, variants=("2 efficient",))`, does the curve over $P/d_k$ stay the same?
 # 2. Is it the number of dot-product heads or the layer that matters? Write a model with dot products in the
 #    second layer alone.

@@ -15,18 +15,18 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Scales that are learned
 #
-# This page shows that a learned scale adds nothing to a model, unless queries and keys are normalised; then a
-# fixed factor that fits does as well. The models were trained elsewhere, by `attnscale train learned_scales`;
-# their stored results are read here.
+# This page shows that a learned scale adds nothing to a model unless queries and keys are normalised; even
+# then a well-chosen fixed factor does as well. The models were trained by `attnscale train learned_scales`;
+# this page reads their stored results.
 #
-# Why divide by $\sqrt d$, the second article asks, and not by a number that is learned, in training or when a
-# model is tuned for a task, so that it chooses how much context it takes in (claim **T5**)? TENER
-# ([arXiv 1911.04474](https://arxiv.org/abs/1911.04474)) tags names better without a scale, and T5 has put the
-# scale into its initial weights. This notebook derives what a learned scale can change, and shows what it
-# changed in models that were trained with it.
+# The second article asks why to divide by $\sqrt d$, and not by a number that is learned, in training or
+# fine-tuning, so that the model chooses how much context it uses (claim **T5**). TENER ([arXiv
+# 1911.04474](https://arxiv.org/abs/1911.04474)) tags names better without a scale, and T5 puts the scale into
+# its initial weights. This notebook derives the possible effect of a learned scale, and shows its effect in
+# trained models.
 #
-# What would refute the claim is part of every result, in words; nothing on record shows that it was fixed
-# before the run, so read it as exploratory. Small models are trained again at the end of this page.
+# Every result states what would refute the claim. There is no record that this was fixed before the run, so
+# read it as exploratory. Small models are trained again at the end of this page.
 #
 # **摘要。** 第二篇文章问：缩放因子可否作为参数来学习，以便模型自适应地决定容纳多少上下文 (T5)?
 # 本文先推导：没有 QK 归一化时，每个头的可学习缩放可以被 $W_q$ 完全吸收，因而不增加任何表达能力，
@@ -35,7 +35,7 @@
 #
 # | English | 中文 | here |
 # |---|---|---|
-# | gauge | 规范 | what can be changed without changing the model |
+# | gauge | 规范 | parameters that can change without changing the model |
 # | QK norm | 查询与键归一化 | queries and keys divided by their root mean square |
 # | weight decay | 权重衰减 | pulls weights, not scales, towards 0 |
 # | effective keys | 有效键数 | $e^H$, where $H$ is the entropy of a row |
@@ -61,13 +61,12 @@ print(f"attnscale {at.__version__}")
 # ## A scale per head is a part of $W_q$
 #
 # The score of head $h$ is $s_h\, (W_q x) \cdot (W_k y)$. Since $s_h W_q x = (s_h W_q) x$, any scale can be
-# moved into the projection: with scales or without, *the same functions* can be learned. The pair
-# $(s_h, W_q)$ is a gauge, and only the path of the training can tell one choice from another. (One learned
-# scale for all heads and a fixed one are the same for the same reason.)
+# moved into the projection: with or without scales, *the same functions* can be learned. The pair $(s_h,
+# W_q)$ is a gauge: only the course of training can differ. (For the same reason one learned scale for all
+# heads is equivalent to a fixed one.)
 #
-# With normalised queries and keys it is otherwise. There $s_h W_q x$ has the same direction as $W_q x$, the
-# norm takes the factor away, and a score is at most $s_h$ times a cosine: the scale bounds how sharp a head
-# can be.
+# With normalised queries and keys this fails: $s_h W_q x$ has the same direction as $W_q x$, normalisation
+# removes the factor, and a score is $s_h$ times a cosine. The scale bounds how sharp a head can be.
 
 # %%
 rng = np.random.default_rng(0)
@@ -83,7 +82,7 @@ print(f"weights differ by {abs(outside - inside).max():.0e}, normalised by {abs(
 assert abs(kept - lost).max() > 0.01
 
 # %% [markdown]
-# **What to expect.** *Recall*: of $n = 32$ keys one is the query; the answer is its value, and the average of
+# **What to expect.** *Recall*: the query is one of $n = 32$ keys; the answer is its value, and the average of
 # all values. A head that finds the key with weight $p_1$ answers $c \sum_j p_j v_j$, and over the best $c$
 # the error is $1 - (\mathrm E\,p_1)^2 / \mathrm E \sum_j p_j^2$. With normalised rows of 16 channels, $s = 4$
 # (which is $1/\sqrt d$ for rows of length $\sqrt d$) and random keys:
@@ -107,18 +106,17 @@ for scale in (4, 6, 9):
 assert expected(4) > 5 * expected(9)
 
 # %% [markdown]
-# So with normalised rows a fixed scale costs retrieval, a free one does not; the average wants even rows,
-# which a scale near 0 gives, and so does a query at right angles to all keys. Without normalised rows nothing
-# of this is to be seen.
+# So with normalised rows a fixed scale costs retrieval, a free one does not. The average needs equal weights,
+# from a scale near 0 or from a query orthogonal to all keys. Without normalised rows there is no such effect.
 #
 # ## What was trained
 #
 # One layer, two heads of 16. `fixed` has $1/\sqrt d$, `one` learns one number for both heads, `per_head` one
-# a head; `-norm` has normalised rows, `-decay` AdamW's decay of weights (scales do not decay); `unscaled` has
-# scale 1 with the usual initial weights, `unscaled_t5` scale 1 with queries that begin smaller by
-# $\sqrt d$. Two tasks: *recall*, and *tagging* of the names in Python source, whose text is hidden. Its sharp
-# tags (attribute, definition) are told by one neighbour, its broad ones (parameter, keyword of a call, other
-# name) by brackets that may be far off.
+# per head; `-norm` has normalised rows, `-decay` AdamW's weight decay (scales do not decay); `unscaled` has
+# scale 1 with the usual initial weights, `unscaled_t5` scale 1 with queries that begin smaller by $\sqrt d$.
+# There are two tasks: *recall*, and *tagging* of the names in Python source, whose text is hidden. The sharp
+# tags (attribute, definition) depend on one neighbour, the broad ones (parameter, keyword of a call, other
+# name) on brackets that may be far away.
 
 # %%
 result = LearnedScales.stored()
@@ -144,7 +142,7 @@ printed("recall")
 # %% [markdown]
 # ## Verdict on recall (T5)
 #
-# The difference to `fixed` is paired: the same seed gives the same data and, but for the scale, the same
+# The difference to `fixed` is paired: the same seed gives the same data and, apart from the scale, the same
 # initial weights.
 
 
@@ -179,7 +177,7 @@ assert stuck.sum() == 1
 
 # %%
 def in_words(model):
-    """Such as "per head, QK norm" for "per_head-norm"."""
+    """Label of a model, such as "per head, QK norm" for "per_head-norm"."""
     scale, _, rest = model.replace("per_head", "per head").replace("one", "one for both").partition("-")
     return ", ".join(filter(None, (scale, {"norm": "QK norm", "decay": "weight decay"}.get(rest))))
 
@@ -207,15 +205,15 @@ with at.plot.style():
 
 # %% [markdown]
 # - *Without norm* nothing is gained: `per_head` ends 0.001 above `fixed`, and `one` no lower. The scales do
-#   part, 0.43 for the head that retrieves and 0 for the one that averages, where $1/\sqrt d = 0.25$. But
-#   `fixed` has the same heads, by its weights: its spreads of scores are as far apart.
-# - *With norm* a fixed scale costs a good deal: 8.4 effective keys are the sharpest row that it can make, and
-#   the error is 0.042 (0.063 was derived for random keys). A scale a head brings the error to 0: the scales
-#   are 16 and 0. One scale for both does it too, in four seeds of five: averaging does not need a scale near
-#   0. The fifth seed stays with a scale of 1.1, where rows are even, no key is found, and nothing says that a
-#   larger scale would pay.
-# - *With decay of weights*, and no norm, the learned scale gains after all. The theorem is about what can be
-#   learned, and holds. But the scale does not decay and the weights do, and the gauge is no longer free.
+#   separate: 0.43 for the head that retrieves and 0 for the one that averages, where $1/\sqrt d = 0.25$. But
+#   `fixed` has equivalent heads through its weights: its score spreads are as far apart.
+# - *With norm* a fixed scale costs a good deal: its sharpest row has 8.4 effective keys, and the error is
+#   0.042 (0.063 was derived for random keys). One scale per head brings the error to 0: the scales are 16
+#   and 0. One scale for both does too, in four seeds of five: averaging does not need a scale near 0. The
+#   fifth seed stays at a scale of 1.1, where weights are nearly equal, no key is found, and nothing favours a
+#   larger scale.
+# - *With weight decay* and no norm, the learned scale does gain. The theorem still holds: the functions that
+#   can be learned are the same. But the weights decay and the scale does not, so the gauge is no longer free.
 
 # %%
 for model in ("fixed", "per_head", "fixed-decay", "per_head-decay"):
@@ -238,16 +236,15 @@ assert grown[0] > 2.5 * grown[1]  # the scale grows where weights decay
 assert grown[2] < 0.15 * grown[3]  # and the weights shrink
 
 # %% [markdown]
-# Weights that decay shrink to a ninth, and the scale grows to three times what it was: it takes over what
-# the weights may not have. A fixed scale cannot. So a learned scale is a way around the decay of $W_q$ and
-# $W_k$, which is a property of the optimiser, not of the model. Whoever compares scales has to say what
-# decays.
+# Weights that decay shrink to a ninth, and the scale grows threefold to compensate. A fixed scale cannot. So
+# a learned scale evades the decay of $W_q$ and $W_k$, which is a property of the optimiser, not of the model.
+# A comparison of scales has to say which parameters decay.
 #
 # ## Against fixed factors that fit
 #
 # A fixed 4 cannot find one of 32 normalised keys, so a learned scale had to gain over it. A second run,
-# registered before it was made, has fixed factors of the cosine from 4 to 64, and a scale a head times
-# $\ln n$. Both halves of the answer count, and a gain below 0.005 counts as none.
+# registered in advance, has fixed factors of the cosine from 4 to 64, and a scale per head times $\ln n$.
+# Both halves of the answer count, and a gain below 0.005 counts as none.
 
 # %%
 swept = LearnedScales.stored("norm")
@@ -264,14 +261,14 @@ assert (abs(total["16-norm"] - total["per_head-norm"]) < 1e-4).all()
 assert min(total["32-norm"].min(), total["64-norm"].min()) > 0.4
 
 # %% [markdown]
-# The learned scale finds 16, and a constant 16 does as well, on four times as many keys too. What a learned
-# scale saves is the search: with 8 the key has less of the weight among 128, and from 32 on both heads
-# retrieve and nothing averages. $s \ln n$ is better among 128 keys by less than counts.
+# The learned scale finds 16, and a constant 16 does as well, on four times as many keys too. A learned scale
+# only saves the search: with 8 the key has less of the weight among 128, and from 32 on both heads retrieve
+# and neither averages. $s \ln n$ is better among 128 keys, but by less than 0.005.
 #
 # ## Tuning the scales alone
 #
-# The article's other question: a model is trained with a fixed scale, and then only the scales are free, one
-# a head. Without norm the weights have settled what the scale could; with it there is something to gain, and
+# The article's other question: a model is trained with a fixed scale, and then only the scales are tuned, one
+# per head. Without norm the weights already include the best scale. With norm there is something to gain,
 # most on longer texts, where the scale has to be larger ($\ln n$ more for the same share).
 
 # %%
@@ -313,9 +310,9 @@ with at.plot.style():
 # ## The scale in the initial weights
 #
 # Without a scale the scores begin with variance $d = 16$; with T5's initial weights, of standard deviation
-# $(d_{\text{model}} d)^{-1/2}$ for $W_q$, with variance 1, as with the scale. The functions are the same
-# again, by the gauge. What differs is the path: the gradient at $W_q$ is $\sqrt d$ times as large for the
-# same scores, while AdamW moves each weight by as much as before.
+# $(d_{\text{model}} d)^{-1/2}$ for $W_q$, with variance 1, as with the scale. The functions are again the
+# same, by the gauge. Only training differs: the gradient at $W_q$ is $\sqrt d$ times as large for the same
+# scores, while AdamW moves each weight by as much as before.
 
 # %%
 norms = {model: result.select("gradient_norm", task="recall", model=model) for model in models[:5]}
@@ -347,9 +344,9 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# All end alike. The unscaled model begins with three times the gradient, and sharp rows, and it learns recall
-# *sooner*: where one key is right, rows that are sharp from the start are no harm. T5's weights begin with
-# calm rows, and then move faster than scaled ones.
+# All end alike. The unscaled model begins with three times the gradient and with sharp rows, and it learns
+# recall *sooner*: where one key is right, sharp initial rows do no harm. T5's weights begin with flat rows,
+# and then move faster than scaled ones.
 #
 # ## Tagging
 #
@@ -366,17 +363,16 @@ for model in ("unscaled", "unscaled_t5"):
     assert change > 0.03
 
 # %% [markdown]
-# Not so here. The unscaled models are worse in all five seeds, though not by two standard errors (+0.30 ±
-# 0.18); some do not learn at all: at this learning rate their scores run away, rows fall to one or two keys
-# ([notebook 16](16_layers_and_collapse.ipynb) is about that), and the brackets that are far off are lost.
-# That is one layer, one learning rate and another kind of text; it says that leaving out the scale is not
-# safe, and not that TENER's table is wrong. A learned scale changes nothing here, as the theorem has it; the
-# scales go down, to 0.07 to 0.17.
+# Here the unscaled models are worse in all five seeds, though not by two standard errors (+0.30 ± 0.18). Some
+# do not learn at all: at this learning rate their scores diverge, rows collapse to one or two keys (see
+# [notebook 16](16_layers_and_collapse.ipynb)), and distant brackets are lost. That is one layer, one learning
+# rate and another kind of text: it shows that leaving out the scale is not safe, not that TENER's table is
+# wrong. A learned scale changes nothing here, as the theorem says; the scales fall to 0.07 to 0.17.
 #
 # ## Again, smaller
 #
-# Four models of *recall* with 16 keys of 8 channels, a new seed, some seconds. Each should be within the
-# errors of what is stored.
+# Four models of *recall* with 16 keys of 8 channels and a new seed, trained in some seconds. Each should be
+# within the errors of the stored results.
 
 # %%
 kept = LearnedScales.stored("reduced")
@@ -392,13 +388,13 @@ assert (abs(again["error"].value - there.value) < 5 * spread + 0.02).all()
 # ## What was shown
 #
 # - *T5, per-head scales*: without normalised rows they are a part of $W_q$, and gain nothing. With normalised
-#   rows they gain over a scale of 4 everything that sharpness is worth, and nothing over one of 16. This
-#   answers the article's question: a parameter in place of $\sqrt d$ is of use where rows are normalised and
-#   nobody has searched for the constant, and otherwise the projection is that parameter.
-# - The scales of the heads do part, as claimed, with norm or without.
+#   rows they remove the whole error of a scale of 4, and gain nothing over a scale of 16. This answers the
+#   article's question: a parameter in place of $\sqrt d$ is useful where rows are normalised and the constant
+#   was not searched for; otherwise the projection is that parameter.
+# - The scales of the heads do separate, as claimed, with norm or without.
 # - Where weights decay and scales do not, a learned scale gains without norm too. That was not in the
-#   criterion, and is no exception to the theorem.
-# - Scales alone, tuned for longer texts, mend a model with normalised rows, and hardly one without.
+#   criterion, and does not contradict the theorem.
+# - Tuning only the scales for longer texts repairs a model with normalised rows, and hardly one without.
 # - Without a scale the gradients of the first steps are three times as large and recall is learned sooner;
 #   tagging seems to be learned worse (1.7 standard errors).
 #

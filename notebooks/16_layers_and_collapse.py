@@ -15,22 +15,21 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Layers that accept each other, and rows that collapse
 #
-# This page shows that a layer of a trained encoder accepts the output of layers near its own input, and what
-# keeps rows of attention from collapsing. What needs the encoder and the trainings ran elsewhere
-# (`attnscale train layers` and `attnscale train collapse`); the stored results are read here.
+# This page shows that a layer of a trained encoder accepts the output of layers near its own input, and
+# compares ways to keep rows of attention from collapsing. The runs were made by `attnscale train layers` and
+# `attnscale train collapse`; this page reads their stored results.
 #
 # - *Layers* (claim **T34**): the third article fed layers of BERT with the output of other layers, and found
-#   that a layer accepts what comes from near by: "layer 7 is compatible with the input of layer 4, with that
-#   of 3 and below less so". It also asks whether $M$ and $OV$ are orthogonal, and finds that they are not.
-#   Here every layer of a trained encoder, all-MiniLM-L6-v2, gets the output of every other, and so does the
-#   control, the same model with initial weights.
-# - *Collapse*, which no article has: with a learning rate that is too large rows of attention fall to one key
-#   (Zhai et al. 2023, [arXiv 2303.06296](https://arxiv.org/abs/2303.06296)). What keeps them, and does it
+#   that a layer accepts the output of nearby ones: "layer 7 is compatible with the input of layer 4, with
+#   that of 3 and below less so". It also asks whether $M$ and $OV$ are orthogonal, and finds that they are
+#   not. Here every layer of a trained encoder, all-MiniLM-L6-v2, gets the output of every other. The control
+#   is the same model with initial weights.
+# - *Collapse*, which is in no article: with too large a learning rate, rows of attention collapse to one key
+#   (Zhai et al. 2023, [arXiv 2303.06296](https://arxiv.org/abs/2303.06296)). What prevents it, and does that
 #   help?
 #
-# What would refute each is part of every result, in words; nothing on record shows that it was fixed before
-# the run, so read it as exploratory. Logarithms are natural,
-# entropies in nats, but the divergence of maps, in bits.
+# Every result states what would refute its claim. There is no record that this was fixed before the run, so
+# read it as exploratory. Logarithms are natural, entropies in nats; the divergence of maps is in bits.
 #
 # **摘要。** 本文包含两个实验。一，层间兼容性 (T34)：把真实编码器每一层的输入换成其他各层的输出，
 # 测量更新方向的余弦，注意力图的 Jensen-Shannon 散度与最终句向量，并以未训练的同一模型作对照。
@@ -40,7 +39,7 @@
 # | English | 中文 | here |
 # |---|---|---|
 # | update | 更新 | what a layer adds to its input |
-# | control | 对照 | the same with initial weights |
+# | control | 对照 | the same model with initial weights |
 # | Jensen-Shannon divergence | JS 散度 | of two rows of weights, 0 to 1 bit |
 # | entropy collapse | 熵塌缩 | rows with hardly any entropy |
 # | floor | 下限 | entropy below which a row is penalised |
@@ -67,14 +66,14 @@ print(f"attnscale {at.__version__}")
 # %% [markdown]
 # ## Layers: what to expect (T34)
 #
-# Let $h_m$ be the state after layer $m$ and $f_l(h) = h + u_l(h)$ layer $l$, so that in the model as it is
-# layer $l$ reads $h_{l-1}$. If layers only made small steps, $h_m$ and $h_{l-1}$ would be alike when $m$ is
-# near, and $u_l(h_m)$ would be near $u_l(h_{l-1})$: the update's cosine falls with the distance. In a model
-# that was never trained the steps are small, so that all layers are fed nearly the same, and there is little
-# to fall. A fall alone says nothing; one that is far larger than in the control does.
+# Let $h_m$ be the state after layer $m$ and $f_l(h) = h + u_l(h)$ layer $l$, so that layer $l$ normally reads
+# $h_{l-1}$. If layers made only small steps, $h_m$ and $h_{l-1}$ would be alike when $m$ is near, and
+# $u_l(h_m)$ would be near $u_l(h_{l-1})$: the update's cosine falls with the distance. In an untrained model
+# the steps are small, all layers get nearly the same input, and the cosine can hardly fall. So a fall means
+# something only if it is far larger than in the control.
 #
-# For two random matrices of width $w$, $|M\,OV|_F / (|M|_F |OV|_F)$ is $1/\sqrt w$ on the mean. Orthogonal
-# would be 0.
+# For two random matrices of width $w$, $|M\,OV|_F / (|M|_F |OV|_F)$ is $1/\sqrt w$ on average. For orthogonal
+# matrices it would be 0.
 
 # %%
 layers = Layers.stored()
@@ -87,8 +86,8 @@ for model, tables in update.items():
     print(tables.mean(0).round(2))
 
 # %% [markdown]
-# Row $l$, column $m$; the 1 stands at $m = l - 1$, the layer's own input. To its left the input comes from
-# below, from earlier states.
+# Row $l$, column $m$; the 1 is at $m = l - 1$, the layer's own input. To its left the input comes from
+# earlier states.
 
 
 # %%
@@ -159,10 +158,10 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Later layers are the more tolerant: one step below costs the second layer half of its cosine, the sixth a
-# quarter. By the update, a layer accepts less from above than from below. The embedding at the end, which is
-# what a user of the model would notice, falls with the distance too, but there the order is the other way
-# round: a state from below leaves layers out, one from above repeats some, and repeating harms less.
+# Later layers are more tolerant: one step below costs the second layer half of its cosine, the sixth a
+# quarter. Judged by the update, a layer accepts less from above than from below. The final embedding, which
+# matters to users of the model, also falls with the distance, but in the opposite order: a state from below
+# skips layers, one from above repeats some, and repeating harms less.
 
 # %%
 maps = layers["map_divergence"]
@@ -180,11 +179,11 @@ np.testing.assert_allclose(crosstalk[1], 1 / np.sqrt(384), rtol=0.02)
 assert (crosstalk[0] > crosstalk[1]).all()
 
 # %% [markdown]
-# $M$ and $OV$ are not orthogonal: their product is as large as that of random matrices of this width, and a
-# little larger. So the article is right that orthogonality does not hold, and it is not a sign of anything
-# that was learned, but for the 10 to 30 % above random.
+# $M$ and $OV$ are not orthogonal: their product is a little larger than that of random matrices of this
+# width. So the article is right that they are not orthogonal, but that is no sign of learning, apart from the
+# 10 to 30 % above random.
 #
-# Again, with other and shorter texts (which moves the numbers: short texts have other maps):
+# Again, with other and shorter texts (short texts have other maps, so the numbers differ):
 
 # %%
 small = Layers.reduced()
@@ -205,19 +204,18 @@ else:
 # The scores of a row are $s\, q \cdot k$, and nothing bounds $W_q$ and $W_k$. With a learning rate $\eta$
 # AdamW moves every weight by about $\eta$ a step, whatever the size of the gradient: after $t$ steps in one
 # direction $W_q^T W_k$ has grown by $(\eta t)^2$ a channel, and the scores with it. At $\eta = 0.003$ and
-# some hundred steps this is of the order of 1, at 0.03 a hundred times that. Rows fall to one key, and
-# [near a one-hot row no gradient is left](11_gradients.ipynb), neither from the task nor from an entropy
-# term.
+# some hundred steps this is of the order of 1, at 0.03 a hundred times that. Rows collapse to one key, and
+# [near a one-hot row there is no gradient](11_gradients.ipynb) from the task or from an entropy term.
 #
 # - *Normalised queries and keys* (`qk_norm`) bound a score by $\sqrt d$: no row can collapse.
-# - *Sigma-reparametrisation*, $\gamma W / \sigma(W)$, leaves the spectral norm to one number.
+# - *Sigma-reparametrisation*, $\gamma W / \sigma(W)$, sets the spectral norm by one learned number.
 # - *A floor* (`entropy_floor`): the loss gets the mean of $\mathrm{relu}(0.3 \ln i - H_i)$, where row $i$
 #   sees $i$ keys, with the gradient of notebook 11. It has to act before a row has collapsed.
 #
 # The model is a causal transformer (three layers of width 64, four heads) that learns the next token of
-# Python source, names without their text, in 400 steps of a constant learning rate, without warm-up and
-# without clipped gradients. *Diverged* is a run whose loss is not finite, or ends no better than that of a
-# model which knows the tokens' shares alone.
+# Python source, names without their text, in 400 steps at a constant learning rate, without warm-up or
+# gradient clipping. A run *diverged* if its loss is not finite, or ends no better than that of a model that
+# knows only the tokens' frequencies.
 
 # %%
 collapse = Collapse.stored()
@@ -231,7 +229,7 @@ assert collapse.complete
 
 
 def of_seeds(name, guard, rate):
-    """One value, or one row, a seed."""
+    """One value, or one row, per seed."""
     return collapse.select(name, guard=guard, learning_rate=rate)
 
 
@@ -247,9 +245,9 @@ for guard in guards:
         )
 
 # %% [markdown]
-# Collapse is there: without a guard the rows' entropy at the end falls from 1.8 at the smallest rate to
-# 0.001 at the largest, and the loss rises from 1.09 to 1.95. No run diverges, though. AdamW's steps are
-# bounded, and a model whose rows look at one key each still learns what one key can tell.
+# Rows do collapse: without a guard their final entropy falls from 1.8 at the smallest rate to 0.001 at the
+# largest, and the loss rises from 1.09 to 1.95. But no run diverges. AdamW's steps are bounded, and a model
+# whose rows look at one key each still learns from that key.
 #
 # ## Verdict
 
@@ -276,9 +274,9 @@ kept = [of_seeds("entropy", "entropy_floor", rate)[:, -1].mean() for rate in rat
 bare = [of_seeds("entropy", "none", rate)[:, -1].mean() for rate in rates]
 assert none[0] < none[1] < none[2] < none[3]
 assert bare[0] > bare[1] > bare[2] > bare[3]
-assert (np.array(kept) > bare).all()  # the term does what it is for
-assert paired("entropy_floor", rates[0])[0] > 0.05  # and costs where rows would not have collapsed
-assert paired("entropy_floor", rates[2])[0] < -0.05  # and gains where they would have
+assert (np.array(kept) > bare).all()  # the term keeps the entropy
+assert paired("entropy_floor", rates[0])[0] > 0.05  # it costs where rows would not have collapsed
+assert paired("entropy_floor", rates[2])[0] < -0.05  # it gains where they would have
 for guard in ("qk_norm", "sigma_reparam"):
     assert paired(guard, rates[2])[0] < -0.25
     assert paired(guard, rates[3])[0] < -0.6
@@ -305,16 +303,16 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# The floor keeps rows from collapsing, and so changes something; what it changes depends on the rate. At 0.03
-# it takes back a part of the loss. At 0.003, where rows do not collapse, it costs: some of them want to be
-# sharp, and 0.3 of an even row's entropy is too much for them (by 0.065 ± 0.017, which a correction for four
-# rates leaves at p = 0.07). At 0.01 and 0.1 it shows no gain. Of four rates with five seeds one passes two
-# standard errors by chance in about 39 % of the cases; the gain at 0.03, of 12, does not depend on that.
-# Normalised queries and keys, and reparametrised weights, do what the floor cannot: at
-# thirty times the smallest rate their loss is hardly above the best. They bound the scores, and leave it to
-# each row how sharp it is within the bound. A term of the loss fights for every row.
+# The floor keeps rows from collapsing; its effect on the loss depends on the rate. At 0.03 it recovers a part
+# of the loss. At 0.003, where rows do not collapse, it costs 0.065 ± 0.017 (p = 0.07 after a correction for
+# four rates): some rows need to be sharp, and 0.3 of the entropy of equal weights is too much for them. At
+# 0.01 and 0.1 it shows no gain. Of four rates with five seeds one passes two standard errors by chance in
+# about 39 % of the cases; the gain at 0.03, of 12, does not depend on that. Normalised queries and keys, and
+# reparametrised weights, do what the floor cannot: at thirty times the smallest rate their loss is hardly
+# above the best. They bound the scores, and each row chooses its sharpness within the bound. A term of the
+# loss acts on every row.
 #
-# Again, smaller, with a new seed:
+# A smaller run with a new seed:
 
 # %%
 kept = Collapse.stored("reduced")
@@ -331,13 +329,12 @@ for name in ("test_loss", "entropy"):
 # %% [markdown]
 # ## What was shown
 #
-# - T34 holds for this encoder: a layer's update turns away from what it was with the distance of the layer
-#   whose output it is fed, in every row, and ten times as fast as in the control. A threshold after three
-#   layers, as the notes have it for the eighth, was not tested.
-# - $M$ and $OV$ are not orthogonal, and are hardly less so than random matrices.
-# - Rows collapse under learning rates that are too large, and the loss suffers. An entropy floor holds them,
-#   and gains only where they would have collapsed. Bounding the scores is better at every rate that is too
-#   large.
+# - T34 holds for this encoder: the farther away the layer whose output a layer gets, the more its update
+#   differs from the normal one, in every row, and ten times as fast as in the control. A threshold after
+#   three layers, which the notes report for the eighth, was not tested.
+# - $M$ and $OV$ are not orthogonal, and only slightly less so than random matrices.
+# - Rows collapse under too large learning rates, and the loss suffers. An entropy floor prevents that, and
+#   gains only where they would have collapsed. Bounding the scores is better at every rate that is too large.
 #
 # *Not shown*: other encoders, longer texts, learning rates with warm-up (which is what one uses), other
 # floors and weights of the term, larger models, where runs do diverge.
@@ -345,4 +342,4 @@ for name in ("test_loss", "entropy"):
 # ## Exercises
 #
 # 1. Feed a layer with the mean of two states. Is its update the mean of two updates?
-# 2. Give the floor a weight that falls to 0 in the course of the training. Is it still too much at 0.003?
+# 2. Give the floor a weight that falls to 0 during training. Does it still cost too much at 0.003?

@@ -16,14 +16,14 @@
 # # What should stay the same when the text grows?
 #
 # The articles answer "the entropy". This notebook looks at four other answers: the number of keys with a
-# weight, the weight of one key, the variance of the output, and the error of an average. The first three
-# have a law of their own. The last two cannot be served by one scale, and can be by two. Derivations and
-# proofs are on the pages [results](../docs/explanation/results.md) (2, 3) and
-# [smaller results](../docs/explanation/further-results.md) (5, 6); each section stands by itself.
+# weight, the weight of one key, the variance of the output, and the error of an average. Each of the first
+# three has its own law. No single scale serves both a needle and an average, but two do. Derivations and
+# proofs are on the pages [results](../docs/explanation/results.md) (2, 3) and [smaller
+# results](../docs/explanation/further-results.md) (5, 6); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
-# scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
-# made once, within 4.5 standard errors: another random stream passes as well.
+# scores" are independent and standard normal at $\beta = 1$. Random results are compared with a larger
+# sample, drawn once, within 4.5 standard errors, so other random streams pass too.
 #
 # **摘要。** 文本变长时，究竟应该保持什么不变？文章的回答是"熵"。本文考察另外四种选择：有权重的键数，
 # 单个关键键，输出方差，以及平均值与检索的取舍。前三者各有自己的缩放规则；后两者无法用同一个缩放兼顾，
@@ -49,12 +49,12 @@ BLUE, RED, GREEN, ORANGE = at.plot.COLOURS[:4]
 # ## The law that keeps sparsity
 #
 # How many keys have a weight under sparsemax? `theory.expected_support` has the exact expectation for normal
-# scores. For many keys the number has the law of $1 + \mathrm{Poisson}(b/\beta)$, $b = \Phi^{-1}(1 - 1/n)$.
-# So
+# scores. For many keys the number is distributed like $1 + \mathrm{Poisson}(b/\beta)$, $b = \Phi^{-1}(1 -
+# 1/n)$. So
 #
 # $$\beta(n) = \frac{\mathrm{isf}(k/n)}{\mathrm{isf}(k/n_0)}$$
 #
-# keeps it, $k = 1$ for sparsemax. Every other law drifts.
+# keeps it, with $k = 1$ for sparsemax. Under every other law it drifts.
 
 # %%
 n = np.array([64, 512, 4096, 16384])
@@ -94,9 +94,9 @@ with at.plot.style():
 # %% [markdown]
 # ## The retrieval window
 #
-# One key lies $a$ standard deviations above $n$ others. It has half of the weight where
-# $\beta a = \ln n + \beta^2/2$, that is from $\beta = a - \sqrt{a^2 - 2 \ln n}$ on, and it can be found at
-# all if and only if $n < e^{a^2/2}$. A cosine $c$ is $a = c \sqrt d$.
+# One key lies $a$ standard deviations above $n$ others. It has half of the weight where $\beta a = \ln n +
+# \beta^2/2$, that is from $\beta = a - \sqrt{a^2 - 2 \ln n}$ on, and it can be found if and only if $n <
+# e^{a^2/2}$. A cosine $c$ is $a = c \sqrt d$.
 
 # %%
 long = np.array([512, 4096, 32768])
@@ -148,8 +148,8 @@ with at.plot.style():
 
 # %% [markdown]
 # A head that retrieves has learned a larger $W_q$ (see [notebook 19](19_heads.ipynb)), which multiplies the
-# axis of this figure. What it says of the laws is their *growth*: from 4096 to 32768 the window rises by
-# 1.38, log n by 1.25.
+# axis of this figure. So compare only the *growth* of the laws: from 4096 to 32768 the window rises by 1.38,
+# log n by 1.25.
 
 # %%
 growth = theory.retrieval_beta([4096, 32768], gap=gap)
@@ -162,8 +162,8 @@ np.testing.assert_allclose([growth[1] / growth[0], np.log(32768) / np.log(4096)]
 # The output $\sum p_j v_j$ of independent values has the variance $\sum p^2$, which is $e^{\beta^2}/n$ while
 # many keys share the weight. So $\beta = \sqrt{1 + \ln(n/n_0)}$ keeps it, not $\sqrt{1 + 2 \ln(n/n_0)}$,
 # which keeps the entropy. "On Vanishing Variance" (arXiv 2504.02827) normalises the output. That keeps its
-# *size*, and cannot bring back the share of one key in its direction: of a key of gap 4.624 it falls from
-# 0.86 to 0.20 under the standard scale, and to 0.83 under the law.
+# *size*, but cannot restore the share of one key in its direction: for a key of gap 4.624 it falls from 0.86
+# to 0.20 under the standard scale, and to 0.83 under the law.
 
 # %%
 far = np.array([4096, 32768, 2**20])
@@ -175,7 +175,7 @@ np.testing.assert_allclose(first, [1.7548, 2.2713, 2.9368], atol=5e-5)
 
 
 def share_of_needle(n, beta, rows=400):
-    """Of the direction of a normalised output: w / sqrt(w^2 + sum of the others' p^2)."""
+    """Share of the needle in a normalised output, w / sqrt(w^2 + sum of the others' p^2), and its error."""
     s = rng.standard_normal((rows, n))
     s[:, 0] = 4.624
     p = np.exp(beta * (s - s.max(-1, keepdims=True)))
@@ -221,9 +221,9 @@ with at.plot.style():
 # ## Average or needle: no law serves both
 #
 # At one $n$ every law is one $\beta$, and both the weight of a needle and the error of an average, $\sum
-# p^2$, rise with it (compare Veličković et al., arXiv 2410.01104). So all laws lie on one curve a length. At
-# 64 times the training length 1/2 for the needle costs 66 times the error of the best average; $\log n$ pays
-# 26 times for a weight of 0.27.
+# p^2$, rise with it (compare Veličković et al., arXiv 2410.01104). So at each length all laws lie on one
+# curve. At 64 times the training length a needle weight of 1/2 costs 66 times the error of the best average;
+# with $\log n$ a weight of 0.27 costs 26 times that error.
 
 # %%
 lengths = np.array([64, 128, 512, 4096])
@@ -275,11 +275,11 @@ with at.plot.style():
 # %% [markdown]
 # ## Two heads
 #
-# Two heads with two fixed scales serve both. A needle of gap $a$ keeps half of the weight at $\beta = a$
-# for all $n \le e^{a^2/2}$, by Jensen's inequality, and a head with $\beta = 0$ averages perfectly. One
-# scale for both pays at least $e^{(\ln n/a)^2}/8$ times the best error, $\sqrt n/8$ at the longest such
-# row. The proof is on the page [results](../docs/explanation/results.md); here are the exact values beside
-# the bounds. Scores on a sphere of 100000 dimensions stand for normal ones.
+# Two heads with two fixed scales serve both. A needle of gap $a$ keeps half of the weight at $\beta = a$ for
+# all $n \le e^{a^2/2}$, by Jensen's inequality, and a head with $\beta = 0$ averages perfectly. With one
+# scale for both the error is at least $e^{(\ln n/a)^2}/8$ times the best, $\sqrt n/8$ times at the longest
+# such row. The proof is on the page [results](../docs/explanation/results.md); here are the exact values
+# beside the bounds. Scores on a sphere of 100000 dimensions approximate normal ones.
 
 # %%
 gap, many = 4.624, 100_000
@@ -315,12 +315,12 @@ with at.plot.style():
 # %% [markdown]
 # ## What was shown
 #
-# - Three quantities besides the entropy have their law: the number of keys under sparsemax,
-#   $\mathrm{isf}(k/n)$; the variance of the output, $\sqrt{1 + \ln(n/n_0)}$; the weight of one key,
-#   $a - \sqrt{a^2 - 2 \ln n}$ up to $n = e^{a^2/2}$.
+# - Three quantities besides the entropy have a law: the number of keys under sparsemax, $\mathrm{isf}(k/n)$;
+#   the variance of the output, $\sqrt{1 + \ln(n/n_0)}$; the weight of one key, $a - \sqrt{a^2 - 2 \ln n}$ up
+#   to $n = e^{a^2/2}$.
 # - Normalising the output keeps its size, not the share of one key in its direction.
-# - No law serves an average and a needle. Two heads with fixed scales do, at every length at which the
-#   needle can be found at all.
+# - No law serves both an average and a needle. Two heads with fixed scales do, at every length at which the
+#   needle can be found.
 #
 # ## Exercises
 #

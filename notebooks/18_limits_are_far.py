@@ -15,15 +15,15 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Limits are far: three papers at finite length
 #
-# Theorems about attention let $n$ go to infinity, and averages are taken over as many rows as one has. Here
-# three recent papers are put beside rows of 64 to 4096 keys: a phase transition, a critical scale, a map of
-# where attention can be trained. (A fourth, on a sphere, is in [notebook 5](05_phases.ipynb).) Each describes
-# something real, and at the lengths in use each needs its form for finite $n$. Derivations are on the page
-# [smaller results](../docs/explanation/further-results.md) (7, 8 and 11); each section stands by itself.
+# Theorems about attention often let $n$ go to infinity. Here three recent papers are compared with rows of 64
+# to 4096 keys: a phase transition, a critical scale, a map of where attention can be trained. (A fourth, on a
+# sphere, is in [notebook 5](05_phases.ipynb).) Each describes a real effect, but at the lengths in use each
+# needs its form for finite $n$. Derivations are on the page [smaller
+# results](../docs/explanation/further-results.md) (7, 8 and 11); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
-# scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
-# made once, within 4.5 standard errors: another random stream passes as well.
+# scores" are independent and standard normal at $\beta = 1$. Random results are compared with a larger
+# sample, drawn once, within 4.5 standard errors, so other random streams pass too.
 #
 # **摘要。** 关于注意力的定理通常令 $n \to \infty$。本文把三篇近期论文的极限与 64 到 4096 个键的精确结果对照：
 # 相变，临界缩放，以及可训练区域。每个极限都描述了真实的现象，但在实际长度下其数值相去甚远。
@@ -51,7 +51,7 @@ names = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, str
 
 
 def median_error(x):
-    """Standard error of a median: half of what lies between the quantiles 1/2 -+ 1/(2 sqrt(rows))."""
+    """Standard error of a median: half the distance of the quantiles 1/2 -+ 1/(2 sqrt(rows))."""
     return np.ptp(np.quantile(x, 0.5 + np.array([-0.5, 0.5]) / np.sqrt(len(x)))) / 2
 
 
@@ -110,8 +110,8 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# Real heads are not of this kind: keys have a mean cosine of 0.12 to 0.38, but a query is no key. Its score
-# with its own key is above the others by 0.04 to 6 times $\ln n$, and the weight on itself at most 0.06.
+# Real heads differ: keys have a mean cosine of 0.12 to 0.38, but queries are not keys. A query's score with
+# its own key is above the others by 0.04 to 6 times $\ln n$, and the weight on itself is at most 0.06.
 
 # %%
 unit = key / np.linalg.norm(key, axis=-1, keepdims=True)
@@ -133,10 +133,10 @@ assert abs(on_itself.max() - 0.057) < 6e-4
 # %% [markdown]
 # ## The critical scale is a distribution
 #
-# Hayase and Karakida (arXiv 2605.12697) measure a row's critical inverse temperature
-# $\Lambda = \sup_t \ln N(t)/t$, $N(t)$ the number of scores within $t$ of the largest. It is above $\ell$
-# if the second score is within $\ln 2/\ell$ of the first, and the density of that gap at 0 is positive. So
-# $P(\Lambda > \ell) \sim c/\ell$: **the mean is infinite**, at every $n$. Look at quantiles.
+# Hayase and Karakida (arXiv 2605.12697) measure a row's critical inverse temperature $\Lambda = \sup_t \ln
+# N(t)/t$, $N(t)$ the number of scores within $t$ of the largest. It is above $\ell$ if the second score is
+# within $\ln 2/\ell$ of the first, and the density of that gap at 0 is positive. So $P(\Lambda > \ell) \sim
+# c/\ell$: **the mean is infinite** at every $n$. Use quantiles instead.
 
 # %%
 levels = np.array([10.0, 100.0, 1000.0])
@@ -146,7 +146,7 @@ np.testing.assert_allclose(tail, [0.1919, 0.0209, 0.0021], atol=5e-5)
 drawn = laws.CriticalScale.measure(rng.standard_normal((20_000, 512)))
 running = [drawn[:rows].mean() for rows in (200, 2000, 20_000)]
 print("means of 200, 2000, 20000 rows:", np.round(running, 1), "median:", round(float(np.median(drawn)), 2))
-# A mean that is infinite has no standard error. Shares and the median have.
+# An infinite mean has no standard error; shares and the median have one.
 shares = (drawn[:, None] > levels).mean(0)
 assert (shares > tail - 4.5 * np.sqrt(tail / drawn.size)).all()
 assert abs(np.median(drawn) - 3.862) < 4.5 * median_error(drawn)
@@ -168,10 +168,9 @@ print("level x P(Lambda > level) of real rows, level = 10, 30, 100, 300:", np.ro
 np.testing.assert_allclose(constant, [1.1, 1.3, 1.4, 1.2], atol=0.05)
 
 # %% [markdown]
-# How it grows with $n$ depends on how the scores end: $\sqrt{\ln n}$ for normal scores, constant for
-# exponential ones. $(\ln n)^2$, the steepest of the abstract, needs scores that end in a wall that is
-# hardly ever reached, a density like $e^{-1/t}$ at distance $t$; heavy tails give less than a constant, not
-# more.
+# Its growth with $n$ depends on the upper tail of the scores: $\sqrt{\ln n}$ for normal scores, constant for
+# exponential ones. $(\ln n)^2$, the steepest in the abstract, needs bounded scores whose density near the
+# bound is like $e^{-1/t}$ at distance $t$; with heavy tails it falls with $n$.
 
 # %%
 ends = {
@@ -225,10 +224,10 @@ with at.plot.style():
 # ## Trainability at finite length
 #
 # Giorlandino and Goldt (arXiv 2505.24333) read attention at initialisation as a random energy model. With
-# pairwise cosine $\rho$ a row has $C = \mathbb E \sum p^2$ and two rows overlap by
-# $O = \mathbb E \sum p p'$, and a layer takes $\rho \to (\rho + (1-\rho) O)/(\rho + (1-\rho) C)$. For
-# $n \to \infty$ that model has $C = \max(0, 1 - \beta_c/\beta)$ and $O = 0$. At finite $n$ both are exact
-# integrals (`theory.expected_concentration`, `theory.expected_overlap`), and the limit is far away.
+# pairwise cosine $\rho$ a row has $C = \mathbb E \sum p^2$ and two rows overlap by $O = \mathbb E \sum p p'$,
+# and a layer takes $\rho \to (\rho + (1-\rho) O)/(\rho + (1-\rho) C)$. For $n \to \infty$ that model has $C =
+# \max(0, 1 - \beta_c/\beta)$ and $O = 0$. At finite $n$ both are integrals, computed exactly
+# (`theory.expected_concentration`, `theory.expected_overlap`), and the limit is far away.
 
 # %%
 sizes = np.array([64, 512, 4096])
@@ -249,7 +248,7 @@ assert abs(np.mean(drawn) - expected) < 4.5 * error < 0.1
 
 
 def in_the_limit(rho, n, beta, alpha, layers):
-    """The same map with C and O of the random energy model."""
+    """Correlation after some layers, with C and O of the limit, the random energy model."""
     for _ in range(layers):
         within = beta * np.sqrt(1 - rho)
         c = np.maximum(0, 1 - theory.critical_beta(n) / np.maximum(within, 1e-9))
@@ -266,8 +265,9 @@ np.testing.assert_allclose([after[n][3, 3] for n in after], [0.66, 0.72], atol=5
 np.testing.assert_allclose([rem[n][3, 3] for n in rem], [0.63, 0.81], atol=5e-3)
 
 # %% [markdown]
-# The line on which four layers with a skip connection take the cosine of two tokens from 0.3 to 0.6. Above
-# it tokens become one. Finite rows change smoothly with $\beta$ where the limit (dashed) has a corner.
+# The figure shows the line on which four layers with a skip connection take the cosine of two tokens from 0.3
+# to 0.6. Above it tokens become alike. Finite rows change smoothly with $\beta$ where the limit (dashed) has
+# a corner.
 
 # %%
 with at.plot.style():
@@ -285,10 +285,10 @@ with at.plot.style():
 # %% [markdown]
 # ## What was shown
 #
-# - The transition of 2510.05554 is a quarter of its critical value wide at 4096 tokens, and twelve layers
-#   undo it from above.
-# - The critical scale of 2605.12697 has no mean at any length. Its quantiles are sound.
-# - The random energy model of 2505.24333 has 0 where rows of 4096 keys have $\sum p^2 = 0.21$ at $\beta_c$.
+# - The transition of 2510.05554 is a quarter of its critical value wide at 4096 tokens, and even above it
+#   twelve layers make all tokens alike.
+# - The critical scale of 2605.12697 has no finite mean at any length, but its quantiles are finite.
+# - At $\beta_c$ the random energy model of 2505.24333 has $\sum p^2 = 0$, rows of 4096 keys 0.21.
 #
 # ## Exercises
 #

@@ -15,17 +15,16 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Heads: their laws, their spectra, and scales that add nothing
 #
-# What do formulas for random keys say about trained heads? Here are 18 heads of one encoder on one text,
-# and 8 of one causal model: what the variance of a head's scores predicts, what the spectrum of its keys
-# predicts, what a bound of the entropy is worth, and when a learned scale is no more than a choice of
-# coordinates. Predictions are judged on tokens that they have not seen, with an error over the heads. Small
-# models are trained on a task for which one scale is not enough. Derivations, and the same judged on other
-# texts and on all heads, are on the page [smaller results](../docs/explanation/further-results.md) (9, 10, 12
-# and 13); each section stands by itself.
+# What do formulas for random keys say about trained heads? This notebook uses 18 heads of one encoder on one
+# text, and 8 of one causal model. It tests predictions from the variance of a head's scores and from the
+# spectrum of its keys, a bound of the entropy, and when a learned scale is only a choice of coordinates.
+# Predictions are judged on unseen tokens, with an error over the heads. Small models are trained on a task
+# for which one scale is not enough. Derivations, and results on other texts and on all heads, are on the page
+# [smaller results](../docs/explanation/further-results.md) (9, 10, 12 and 13); each section stands by itself.
 #
 # $\beta$ is the scale times $\sqrt d$, $n$ the number of keys a row sees, logarithms are natural. "Normal
-# scores" are independent and standard normal at $\beta = 1$. What is drawn is held against a larger draw,
-# made once, within 4.5 standard errors: another random stream passes as well.
+# scores" are independent and standard normal at $\beta = 1$. Random results are compared with a larger
+# sample, drawn once, within 4.5 standard errors, so other random streams pass too.
 #
 # **摘要。** 随机键的公式能说明训练好的注意力头吗？本文用一个编码器在一篇文本上的 18 个头，和一个因果模型的 8
 # 个头来检验：得分方差能预测什么，键的谱能描述什么，熵的下界有多紧，以及何时"可学习的缩放"只是坐标的选择。
@@ -62,12 +61,11 @@ def root_mean_square(x):
 # %% [markdown]
 # ## A head's own invariant law
 #
-# With $\psi(\beta) = \ln \mathbb E e^{\beta s}$ of a head's own scores the deficit is $D = \beta \psi' -
-# \psi$, and the law that keeps the entropy solves $D(\beta) = D(1) + \ln(n/n_0)$. From the variance
-# alone: $\beta = \sqrt{1 + 2 \ln(n/n_0)/\sigma^2}$. We take $\sigma^2$ from the first 64 tokens, fit
-# nothing, and judge the law on the other 448: their rows see each other and the first key, [CLS], so that
-# $n = 449$. `held_out_error` has the root mean square over the heads with its error, and the difference
-# of two laws.
+# With $\psi(\beta) = \ln \mathbb E e^{\beta s}$ over a head's own scores the deficit is $D = \beta \psi' -
+# \psi$, and the law that keeps the entropy solves $D(\beta) = D(1) + \ln(n/n_0)$. With the variance alone it
+# is $\beta = \sqrt{1 + 2 \ln(n/n_0)/\sigma^2}$. We take $\sigma^2$ from the first 64 tokens, without any fit,
+# and judge the law on the other 448: their rows see each other and the first key, [CLS], so that $n = 449$.
+# `held_out_error` returns the root mean square over the heads with its error, or the difference of two laws.
 
 
 # %%
@@ -104,13 +102,13 @@ np.testing.assert_allclose(errors["own variance"].error, 0.076, atol=2e-3)
 assert all(gained[name].high < 0 for name in ("own three cumulants", "annealed", "log_64 n", "standard"))
 
 # %% [markdown]
-# The third cumulant makes it worse: 64 scores hardly measure it, and the series has to reach twice as far
-# as it was measured. The full empirical $\psi$ of 64 scores has no deficit above $\ln 64$ at all. One
-# text says nothing of others. The page has 12 other texts and all 72 heads, where the order stays, and
-# causal models, where it does not.
+# The third cumulant makes it worse: it can hardly be measured on 64 scores, and the series has to extrapolate
+# to twice the measured range. The full empirical $\psi$ of 64 scores has no deficit above $\ln 64$. One text
+# is no evidence about others. The page has 12 other texts and all 72 heads, with the same order, and causal
+# models, with another.
 #
-# On the shipped causal heads, from rows of 129 to 256 keys to rows beyond 1024, it cannot be told from
-# log n:
+# On the shipped causal heads, from rows of 129 to 256 keys to rows beyond 1024, it cannot be distinguished
+# from log n:
 
 # %%
 causal = at.datasets.causal_qk()
@@ -157,25 +155,24 @@ with at.plot.style():
 # ## Correlated keys: the spectrum decides
 #
 # Given the query, a row over normal keys of covariance $\Sigma$ is a row of independent normal scores of
-# variance $q^\top \Sigma q / d$; a mean that all keys share drops out. With $M = \mathbb E\, q q^\top$
-# the variance is $\sum \lambda_i g_i^2$, $\lambda$ the spectrum of $M^{1/2} \Sigma M^{1/2}/d$. So
-# $\mathbb E H = \mathbb E_g\, h_n\big(\sqrt{\sum \lambda_i g_i^2}\big)$ with the exact finite-$n$ entropy
-# $h_n$. On the 18 heads this describes the entropy to 0.42 nat (root mean square) where both are of the
-# same 512 tokens. The worst is head 5 of layer 2: one key, [CLS], has 36 % of the weight, an outlier that
-# no covariance shows.
+# variance $q^\top \Sigma q / d$; a common mean of the keys cancels. With $M = \mathbb E\, q q^\top$ the
+# variance is $\sum \lambda_i g_i^2$, $\lambda$ the spectrum of $M^{1/2} \Sigma M^{1/2}/d$. So $\mathbb E H =
+# \mathbb E_g\, h_n\big(\sqrt{\sum \lambda_i g_i^2}\big)$ with the exact finite-$n$ entropy $h_n$. On the 18
+# heads this describes the entropy to 0.42 nat (root mean square) if both use the same 512 tokens. The worst
+# is head 5 of layer 2: one key, [CLS], has 36 % of the weight, an outlier that a covariance does not show.
 #
-# Such a sink can be taken apart. With its weight $w$ a row has exactly the entropy $H = h(w) + (1 - w)
-# H'$, $h$ that of the two weights $w$ and $1 - w$, and $H'$ that of the other keys alone
-# (`theory.sink_entropy`). In sample this repairs the head, and brings 0.42 to 0.23 nat. Is it a
-# prediction? Spectrum and $w$ from the first 256 tokens, judged on the others:
+# Such a sink can be treated separately. If its weight is $w$, the entropy of the row is exactly $H = h(w) +
+# (1 - w) H'$, with $h$ the entropy of the two weights $w$ and $1 - w$, and $H'$ that of the other keys alone
+# (`theory.sink_entropy`). On the same tokens this corrects the head, and reduces 0.42 to 0.23 nat. Does it
+# predict other tokens? Spectrum and $w$ come from the first 256 tokens, judged on the others:
 
 # %%
 first, others = slice(0, 256), slice(256, 512)
-judged_key = np.concatenate([key[:, :1], key[:, others]], axis=1)  # the first key is seen by all
+judged_key = np.concatenate([key[:, :1], key[:, others]], axis=1)  # all rows see the first key
 
 
 def spectrum_misses(fit_query, fit_key, query, key):
-    """What four predictions miss of the entropy of each head."""
+    """Entropy of each head, four predictions, and their errors."""
     n, n_fit = key.shape[1], fit_key.shape[1]
     spectrum = theory.score_spectrum(fit_query, fit_key)
     rest = theory.spectrum_entropy(n - 1, spectrum=theory.score_spectrum(fit_query, fit_key[:, 1:]))
@@ -227,9 +224,9 @@ assert data.tokens[received.argmax()] == "[CLS]"
 assert abs(received.max() - 0.36) < 6e-3
 
 # %% [markdown]
-# On other tokens the gain is gone: rows of the first half give [CLS] 0.14 of their weight, rows of the
-# second half 0.08. And who can measure the entropy on some tokens does not need the spectrum: carried
-# over to the others it misses no more.
+# On other tokens the gain is gone: rows of the first half give [CLS] 0.14 of their weight, rows of the second
+# half 0.08. If you can measure the entropy on some tokens you do not need the spectrum: the measured entropy,
+# carried over to the others, is off by no more.
 
 # %%
 with at.plot.style():
@@ -249,12 +246,12 @@ with at.plot.style():
 # %% [markdown]
 # ## Entropy collapse, and what a soft-cap promises
 #
-# Scores within $(-c, c)$ have a spread of $2c$, and $H \ge \ln n - (2c)^2/8$: empty unless $c < \sqrt{2
-# \ln n}$, which is 3.5 at 512 keys. The bound can be made sharp. $\partial H/\partial s_i = -p_i (s_i -
-# \bar s)$ pushes every score to an end of the range, and with $r = R/(e^R - 1)$ the least entropy is $\ln
-# n + \ln r + 1 - r$ up to whole numbers (`theory.least_entropy`), the bound of Cicalese, Gargano and
-# Vaccaro (arXiv 1712.07906). A cap of 50 promises $10^{-39}$ nats at 512 keys. To promise one nat it has
-# to be 4.18, and 7.23 at 131072 keys.
+# Scores within $(-c, c)$ have a range of $2c$, and $H \ge \ln n - (2c)^2/8$, which says nothing unless $c <
+# \sqrt{2 \ln n}$, which is 3.5 at 512 keys. The bound can be made sharp. $\partial H/\partial s_i = -p_i
+# (s_i - \bar s)$ pushes every score to an end of the range, and with $r = R/(e^R - 1)$ the least entropy is
+# $\ln n + \ln r + 1 - r$ up to whole numbers (`theory.least_entropy`), the bound of Cicalese, Gargano and
+# Vaccaro (arXiv 1712.07906). A cap of 50 guarantees $10^{-39}$ nats at 512 keys. To guarantee one nat it has
+# to be 4.18, or 7.23 at 131072 keys.
 
 # %%
 empty = theory.critical_beta(512)
@@ -308,10 +305,10 @@ with at.plot.style():
 # %% [markdown]
 # ## A scale a head is a choice of coordinates
 #
-# $\beta\, (W_q x) \cdot k = ((\beta W_q) x) \cdot k$: a model with a learned scale a head is one without,
-# unless queries are normalised, heads or layers share one $W_q$, or an adapter has low rank. Weight decay
-# picks one of the equal models: under decay $\lambda$ of both, $a^2 - |W|^2$ falls as $e^{-2 \lambda t}$;
-# of $W$ alone, the scale grows and $W$ shrinks for ever.
+# Since $\beta\, (W_q x) \cdot k = ((\beta W_q) x) \cdot k$, a model with a learned scale per head is
+# equivalent to one without, unless queries are normalised, heads or layers share one $W_q$, or an adapter has
+# low rank. Weight decay selects one of the equivalent models: under decay $\lambda$ of both, $a^2 - |W|^2$
+# falls as $e^{-2 \lambda t}$; under decay of $W$ alone the scale grows and $W$ shrinks without limit.
 
 # %%
 x = rng.standard_normal((64, 48))
@@ -326,7 +323,7 @@ np.testing.assert_allclose(*lost, atol=1e-12)
 
 residual = [theory.scale_update_residual(rng.standard_normal((64, 768)), 1.5, rank=r) for r in (0, 8, 32, 64)]
 print("share of a scale that an adapter of rank 0, 8, 32, 64 misses (64 x 768):", np.round(residual, 3))
-spread = np.array([0, 8e-4, 1.5e-3, 0])  # over 30 matrices, whose mean is held against
+spread = np.array([0, 8e-4, 1.5e-3, 0])  # over 30 matrices, whose mean is compared
 assert (abs(residual - np.array([1, 0.9016, 0.6142, 0])) < 4.5 * spread + 1e-9).all()
 
 
@@ -364,12 +361,12 @@ with at.plot.style():
 # ## Two scales, trained (A12)
 #
 # [Notebook 17](17_what_to_keep.ipynb) proves that two fixed scales serve a needle and an average where one
-# scale cannot, whatever its law. Here are trained models. One query asks for two things at once: the label of
-# the one token whose code it is, and whether more tokens have the bit 1 than 0. A layer has *one* head of 64;
-# *two* heads of 32; or two heads that *share* the queries and keys of one, so that their scores differ by the
-# scale alone and the weights are as many as those of one head. A *pair* is $5/\sqrt d$ in one head and
-# $0.2/\sqrt d$ in the other. Models are trained at up to 16 tokens and read at up to 1024, six seeds each.
-# The claims were registered before the run.
+# scale cannot, whatever its law. Here are trained models. One query has two questions: the label of the one
+# token whose code it is, and whether more tokens have the bit 1 than 0. A layer has *one* head of 64; *two*
+# heads of 32; or two heads that *share* the queries and keys of one, so that their scores differ only by the
+# scale and there are as many weights as in one head. A *pair* is $5/\sqrt d$ in one head and $0.2/\sqrt d$ in
+# the other. Models are trained at up to 16 tokens and read at up to 1024, six seeds each. The claims were
+# registered before the run.
 
 # %%
 trained = TwoHeads.stored()
@@ -386,7 +383,7 @@ assert not verdict.exploratory
 
 
 def at_lengths(name, variant, head):
-    """Of one head, mean over the seeds at each length."""
+    """Mean over the seeds at each length, for one head."""
     return trained.select(name, variant=variant, head=head).mean(0)
 
 
@@ -435,16 +432,16 @@ with at.plot.style():
 # %% [markdown]
 # ## What was shown
 #
-# - On tokens that it has not seen, the variance of 64 tokens gives a head's law better than $\log n$ and
-#   `annealed`, on these 18 heads. On 8 causal heads that cannot be told.
-# - The spectrum of a head's keys predicts its entropy on other tokens to 0.42 nat. A sink apart explains
-#   the worst head in sample, and gains nothing on other tokens. The entropy as it was measured predicts
-#   as well.
-# - A soft-cap of 50 promises no entropy.
-# - A scale a head adds nothing that $W_q$ does not have, unless queries are normalised.
-# - On one set of scores two fixed scales answer a needle and a majority at once in 65 % of the rows of 1024
-#   tokens, one scale at most 41 % under any of five laws. Heads with queries and keys of their own find two
-#   scales in training.
+# - In these 18 heads the variance of 64 tokens gives a better law for unseen tokens than $\log n$ and
+#   `annealed`. In 8 causal heads that cannot be decided.
+# - The spectrum of a head's keys predicts its entropy on other tokens to 0.42 nat. A separate sink explains
+#   the worst head on the same tokens, but gains nothing on other tokens. The measured entropy predicts as
+#   well.
+# - A soft-cap of 50 guarantees practically no entropy.
+# - A scale per head adds nothing to $W_q$, unless queries are normalised.
+# - On shared scores two fixed scales answer needle and majority together in 65 % of the rows of 1024 tokens,
+#   one scale in at most 41 % under any of five laws. Heads with their own queries and keys find two scales in
+#   training.
 #
 # ## Exercises
 #

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The core as a WebAssembly module, compressed: python/attnscale/_wasm/attnscale.wasm.gz.
+"""Build the core as a compressed WebAssembly module: python/attnscale/_wasm/attnscale.wasm.gz.
 
     python packaging/build_wasm.py            # the module
     python packaging/build_wasm.py --tests    # and the C++ tests, in build/wasm-tests
 
-Run by the Python of build/wheel-tools, which has the compiler (`make wasm`).
+Run it with the Python of build/wheel-tools, which has the compiler (`make wasm`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from zig_targets import ROOT, WASM, WASM_MODULE, cmake, cmake_defines, compiler_of, variables, zig
 
 FOLDER = ROOT / "build" / "wasm"
-#: The page that carries the module pays for each byte.
+#: Limit of the size: pages contain the module.
 MOST_BYTES = 200_000
 
 
 def main() -> None:
-    """Build, and say how large the module is."""
+    """Build the module and print its size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tests", action="store_true", help="build the C++ tests, too")
     options = parser.parse_args()
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def build(*, tests: bool = False) -> Path:
-    """The module, beside the files of Python that read it."""
+    """Build the module beside the Python files that read it."""
     headers = ROOT / "build" / "headers"
     defines = cmake_defines(WASM, compiler_of(WASM), ROOT) | {
         "CMAKE_BUILD_TYPE": "MinSizeRel",

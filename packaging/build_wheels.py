@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The source archive, and out of it a wheel for each system of zig_targets.WHEELS.
+"""Build the source archive, and from it a wheel for each system of zig_targets.WHEELS.
 
     python packaging/build_wheels.py dist            # all of them, into dist
-    python packaging/build_wheels.py dist --again    # and once more elsewhere without ccache: the same bytes?
+    python packaging/build_wheels.py dist --again    # and again elsewhere without ccache: the same bytes?
 
-They have the WebAssembly module, which build_wasm.py has built before and the source archive has not.
-Run by the Python of build/wheel-tools (`make wheels` fills it: packaging/wheel-tools.txt): the wheels are for
-it. Its headers serve for every target: cpp/bindings/module.cpp refuses to compile where a size in them is not
-the target's.
+The wheels contain the WebAssembly module, which build_wasm.py builds first; the source archive does not. Run
+it with the Python of build/wheel-tools (filled by `make wheels` from packaging/wheel-tools.txt); the wheels
+are for that Python. Its headers serve for every target: cpp/bindings/module.cpp does not compile if a size in
+them differs from the target's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zig_targets import ROOT, WASM_MODULE, WHEELS, Target, cmake_defines, compil
 
 
 def main() -> None:
-    """Build, and say what was built."""
+    """Build, and print what was built."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="where the files go; what attnscale has there is removed")
     parser.add_argument("--again", action="store_true", help="build twice and compare")
@@ -60,7 +60,7 @@ def build_all(out: Path, work: Path, targets: list[Target], changes: dict[str, s
 
 
 def last_change() -> str:
-    """The time that archives have: that of the last commit, without git the start of 2026 (Unix time)."""
+    """Unix time for archives: that of the last commit, or without git the start of 2026."""
     command = ("git", "log", "-1", "--format=%ct")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "1767225600"
@@ -72,7 +72,7 @@ def run_build(kind: str, source: Path, out: Path, environment: dict[str, str], *
 
 
 def build_archive(out: Path, environment: dict[str, str]) -> None:
-    """The source archive. Headers that it carries do not stay in the tree, where a build would take them."""
+    """Build the source archive; the headers in it are removed from the tree, where a build would use them."""
     headers = ROOT / "third_party"
     was_there = headers.exists()
     run_build("--sdist", ROOT, out, environment)
@@ -81,7 +81,7 @@ def build_archive(out: Path, environment: dict[str, str]) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """The source archive, unpacked in place of what was there."""
+    """Unpack the source archive in place of old files."""
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(archive) as tar:
         # Python 3.11 has the filter from 3.11.4 on; Debian 12 has 3.11.2.
@@ -90,7 +90,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def python_headers(folder: Path) -> Path:
-    """A copy of Python's headers with the pyconfig.h of this machine among them, and no other system header.
+    """Copy Python's headers with the pyconfig.h of this machine, and no other system header.
 
     Debian keeps that file in a folder of the architecture.
     """
@@ -106,7 +106,7 @@ def python_headers(folder: Path) -> Path:
 def build_wheel(
     target: Target, source: Path, headers: Path, work: Path, out: Path, environment: dict[str, str]
 ) -> None:
-    """One wheel; every level of kernels of the processor is in it."""
+    """Build one wheel, with every level of kernels for the processor."""
     assert target.platform_tag is not None
     defines = cmake_defines(target, compiler_of(target), source)
     suffix = target.ext_suffix(sys.version_info[:2])
@@ -130,7 +130,7 @@ def digest(path: Path) -> str:
 
 
 def compare(first: Path, second: Path) -> None:
-    """Stops with the names of the files that differ."""
+    """Exit with the names of the files that differ, if any."""
     names = sorted(path.name for path in first.glob("attnscale-*"))
     different = [name for name in names if digest(first / name) != digest(second / name)]
     if different:

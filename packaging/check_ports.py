@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compile the C++ library for systems that are not at hand, and link the programs of cpp/examples with it.
+"""Cross-compile the C++ library, and link the programs of cpp/examples with it.
 
     python packaging/check_ports.py                              # macOS on arm64 and Windows on x86-64
     python packaging/check_ports.py --target x86_64-windows-gnu  # one of them
 
-Warnings are errors. Where Wine is installed, the examples for Windows are run, and the C++ tests are compiled
-and run too if doctest's header is at hand. Nothing is run for macOS; its extension module is compiled and
-linked. One for Windows would take the pyconfig.h and the import library of a Python for Windows.
+Warnings are errors. If Wine is installed, the examples for Windows are run, and the C++ tests are compiled
+and run too if doctest's header is installed. Nothing is run for macOS; its extension module is compiled and
+linked. One for Windows would need the pyconfig.h and the import library of a Python for Windows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from zig_targets import PORTS, ROOT, Target, cmake, cmake_defines, compiler_of, 
 WORK = ROOT / "build" / "ports"
 MAGIC = {"Darwin": b"\xcf\xfa\xed\xfe", "Windows": b"MZ"}
 DOCTEST = Path("/usr/include/doctest")
-# What these two tests look at is the compiler and its objects: the first asks the compiler for -fsyntax-only,
-# which zig does not know.
+# These two tests examine the compiler and its objects: the first uses -fsyntax-only, which zig does not know.
 NOT_OF_THE_PORT = r"^cpp\.(refused_expression|objects)$"
 
 
 def main() -> None:
-    """Compile and link, for each port, and run what can run."""
+    """Compile and link each port, and run the programs that can run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", choices=[each.triple for each in PORTS], help="only this target of zig")
     options = parser.parse_args()
@@ -53,17 +52,17 @@ def main() -> None:
 
 
 def wine() -> Path | None:
-    """The program that runs those of Windows; Debian's package wine64 alone puts none on the PATH."""
+    """The Wine program; Debian's package wine64 alone does not put it on the PATH."""
     found = (shutil.which("wine64"), shutil.which("wine"), shutil.which("wine64", path="/usr/lib/wine"))
     return next((Path(each) for each in found if each), None)
 
 
 def build(target: Target, source: Path, emulator: Path | None, environment: dict[str, str]) -> list[Path]:
-    """The programs, which are of the target's format."""
+    """Build the programs, in the target's format."""
     folder = WORK / target.triple
     shared = cmake_defines(target, compiler_of(target), source) | {"CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
     library = {
-        "ATTNSCALE_KERNEL_OPTIONS": "-O1",  # half of the time; what a compiler says of the code is the same
+        "ATTNSCALE_KERNEL_OPTIONS": "-O1",  # half of the time, with the same warnings
         "CMAKE_INSTALL_PREFIX": str(folder / "prefix"),
     }
     library |= tests(emulator) | (extension(target) if target.system == "Darwin" else {})
@@ -86,10 +85,10 @@ def build(target: Target, source: Path, emulator: Path | None, environment: dict
 
 
 def tests(emulator: Path | None) -> dict[str, str]:
-    """What CMake is told of the C++ tests: they are compiled where they can run."""
+    """CMake options for the C++ tests, which are compiled only where they can run."""
     if emulator is None or not DOCTEST.exists():
         return {"ATTNSCALE_BUILD_TESTS": "OFF"}
-    headers = WORK / "doctest"  # it alone: its folder has the headers of this system beside it
+    headers = WORK / "doctest"  # this header only: its folder also has the headers of this system
     shutil.copytree(DOCTEST, headers / "doctest", dirs_exist_ok=True)
     return {
         "ATTNSCALE_BUILD_TESTS": "ON",
@@ -99,7 +98,7 @@ def tests(emulator: Path | None) -> dict[str, str]:
 
 
 def extension(target: Target) -> dict[str, str]:
-    """What CMake is told of the extension module: headers of this Python, whose sizes are checked."""
+    """CMake options for the extension module: headers of this Python, whose sizes are checked."""
     return {
         "ATTNSCALE_BUILD_PYTHON": "ON",
         "Python_EXECUTABLE": sys.executable,
@@ -111,7 +110,7 @@ def extension(target: Target) -> dict[str, str]:
 
 
 def run_programs(programs: list[Path], emulator: Path, environment: dict[str, str]) -> None:
-    """The examples, which end with an error where their numbers are not those that they expect."""
+    """Run the examples, which end with an error if their numbers differ from the expected ones."""
     for program in programs:
         for level in ("", "baseline"):
             variables = environment | {"ATTNSCALE_SIMD": level}
@@ -119,7 +118,7 @@ def run_programs(programs: list[Path], emulator: Path, environment: dict[str, st
 
 
 def run_tests(folder: Path, environment: dict[str, str]) -> None:
-    """The C++ tests of each level, if they were compiled."""
+    """Run the C++ tests of each level, if they were compiled."""
     if not DOCTEST.exists():
         print(f"no {DOCTEST}: the C++ tests are not run", flush=True)
         return

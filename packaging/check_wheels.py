@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Look into the wheels of build_wheels.py, and check those that can run here in empty environments.
+"""Inspect the wheels of build_wheels.py, and check those that can run here in empty environments.
 
-    python packaging/check_wheels.py dist                        # all contents, and the one for this machine
-    python packaging/check_wheels.py dist --arm64 build/arm64    # and the one for aarch64, under qemu-user
-    python packaging/check_wheels.py dist --musl build/musl      # and what the one for musl is made of
+    python packaging/check_wheels.py dist                        # all contents, the wheel for this machine
+    python packaging/check_wheels.py dist --arm64 build/arm64    # and the wheel for aarch64, under qemu-user
+    python packaging/check_wheels.py dist --musl build/musl      # and the parts of the wheel for musl
 
-Both folders are of packaging/unpack-packages: a Python for aarch64, and the C library of musl. A Python for
-musl is neither in Debian nor on an index: the symbols that the wheel asks for are looked up in that C
-library, and programs of cpp/examples are linked with the objects of the wheel, which `make wheels` left in
-build/wheels, and run with it.
+packaging/unpack-packages makes both folders: a Python for aarch64, and the C library of musl. Neither Debian
+nor an index has a Python for musl. So the symbols that the wheel needs are looked up in that C library, and
+programs of cpp/examples are linked with the objects of the wheel, left by `make wheels` in build/wheels, and
+run with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from build_wheels import ROOT
 from elftools.elf.elffile import ELFFile
 from zig_targets import WHEELS, Target
 
-LARGEST = 4e6  # bytes, besides the data sets, which have 2.6 MB
+LARGEST = 4e6  # bytes, without the data sets of 2.6 MB
 SYSTEM_LIBRARIES = {
     "gnu": {
         "libc.so.6",
@@ -44,7 +44,7 @@ CHECK = ROOT / "tests" / "package" / "wheel_check.py"
 
 
 def main() -> None:
-    """Every check; the first that fails ends the run."""
+    """Run all checks; the first failure ends the run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("dist", type=Path)
     parser.add_argument("--arm64", type=Path, help="folder with a Python for aarch64")
@@ -68,7 +68,7 @@ def expect(good: object, what: object) -> None:
 
 
 def look_at(wheel: Path, target: Target, folder: Path, musl: Path | None) -> None:
-    """Size, tag, names, bill of materials, and what the module asks of the system."""
+    """Check size, tag, names, bill of materials, and the module's requirements."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         size = sum(each.compress_size for each in archive.infolist() if not each.filename.endswith(".npz"))
@@ -88,15 +88,15 @@ def look_at(wheel: Path, target: Target, folder: Path, musl: Path | None) -> Non
     megabytes = f"{wheel.stat().st_size / 1e6:.2f} MB, {size / 1e6:.2f} without the data sets"
     print(f"{wheel.name}: {megabytes}; auditwheel finds {said['overall_tag']}")
     if target.triple.endswith("musl"):
-        # auditwheel knows musl by the name that Alpine gives it, and has no tag for this one. To musl both
-        # are itself, as is every library whose name begins with "libc." (ldso/dynlink.c, load_library).
+        # auditwheel knows musl by Alpine's name, and has no tag for this one. musl takes both names, and
+        # every library whose name begins with "libc.", as itself (ldso/dynlink.c, load_library).
         expect(set(said["external_libs"]) == {"libc.so"}, said)
     else:
         expect(target.platform_tag in (said["overall_tag"], *compatible(said["overall_tag"])), said)
 
 
 def compatible(tag: str) -> tuple[str, ...]:
-    """Tags that a wheel for glibc may bear which asks for less than they give."""
+    """Tags that a wheel may have: from the glibc version that it needs (`tag`) up to 2.28."""
     found = re.fullmatch(r"(manylinux_2)_(\d+)_(\w+)", tag)
     expect(found, f"auditwheel finds {tag}")
     assert found is not None
@@ -109,7 +109,7 @@ def auditwheel(wheel: Path) -> str:
 
 
 def look_at_module(path: Path, target: Target, musl: Path | None) -> None:
-    """The module is of the target's machine, stripped, and needs the C library alone."""
+    """Check that the module is for the target's machine, stripped, and needs only the C library."""
     with path.open("rb") as file:
         elf = ELFFile(file)
         machine = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}[target.processor]
@@ -136,7 +136,7 @@ def look_at_module(path: Path, target: Target, musl: Path | None) -> None:
 
 
 def symbols(elf: ELFFile) -> tuple[set[str], set[str]]:
-    """Names that have to be found elsewhere, and names that others find here; weak ones may be missing."""
+    """Undefined names, and exported names; weak undefined names are left out."""
     table = list(elf.get_section_by_name(".dynsym").iter_symbols())
     outside = [each for each in table if each["st_shndx"] == "SHN_UNDEF" and each.name]
     needed = {each.name for each in outside if each["st_info"]["bind"] != "STB_WEAK"}
@@ -144,13 +144,13 @@ def symbols(elf: ELFFile) -> tuple[set[str], set[str]]:
 
 
 def run(command: Sequence[str | Path], folder: Path, **variables: str) -> None:
-    """Away from the repository, and without the caller's settings of Python."""
+    """Run a command outside the repository, without the caller's Python settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ATTNSCALE"))}
     subprocess.run(command, cwd=folder, env=kept | variables, check=True)
 
 
 def run_here(wheel: Path, folder: Path) -> None:
-    """In a new environment, where PATH leads to nothing but its programs: no compiler, no make."""
+    """Check in a new environment with only its own programs on PATH: no compiler, no make."""
     venv.create(folder / "venv", with_pip=True, clear=True)
     programs = folder / "venv" / "bin"
     run(
@@ -162,7 +162,7 @@ def run_here(wheel: Path, folder: Path) -> None:
 
 
 def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
-    """With Debian's Python for aarch64; pip chooses the wheels as it would there."""
+    """Check with Debian's Python for aarch64; pip chooses the wheels as it would there."""
     site = folder / "site-packages"
     folder.mkdir(parents=True, exist_ok=True)
     python = "{}.{}".format(*sys.version_info[:2])
@@ -188,16 +188,16 @@ def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
     run([*command, "--only-binary=:all:", *choose, wheel], folder)
     interpreter = root / "usr" / "bin" / f"python{python}"
     emulated = ["qemu-aarch64", "-L", root, "-E", f"PYTHONPATH={site}", interpreter]
-    # Not README's example: 8 x 4096 x 4096 scores take more than five minutes under emulation.
+    # README's example is too slow: 8 x 4096 x 4096 scores take more than five minutes under emulation.
     for arguments in ([CHECK], ["-m", "attnscale", "info"]):
         run([*emulated, *arguments], folder)
 
 
 def run_examples(target: Target, libc: Path, folder: Path) -> None:
-    """Programs of cpp/examples with the library that the wheel was linked from, run with this C library.
+    """Run programs of cpp/examples, linked with the wheel's library, with this C library.
 
-    They start threads, whose stacks are smaller under musl than under glibc, and end with an error where the
-    numbers are not those that they expect.
+    They start threads, whose stacks are smaller under musl than under glibc, and end with an error if their
+    numbers differ from the expected ones.
     """
     compiler = ROOT / "build" / "zig" / f"c++-{target.triple}"
     built = ROOT / "build" / "wheels"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The description that sdist and wheel carry: README.md without links and images that are paths.
+"""The description in sdist and wheel: README.md without links and images that are paths.
 
-An index of packages shows it away from the repository, where such a link leads nowhere. scikit-build-core
+A package index shows it outside the repository, where such a link leads nowhere. scikit-build-core
 calls this (pyproject.toml, ``[tool.scikit-build.metadata.readme]``).
 """
 
@@ -17,7 +17,7 @@ _IMAGE_THAT_LEADS_ON = rf"\[{_LINK_TO_A_PATH}\]\([^)\s]+\)"
 
 
 def without_paths(markdown: str) -> str:
-    """A paragraph that is one such image or link goes, of the other links the text stays.
+    """Remove paragraphs that are one such image or link; keep the text of other such links.
 
     >>> without_paths("# A\\n\\n[中文](README.zh-CN.md)\\n\\nSee [here](docs/a.md), [x](https://example.org).")
     '# A\\n\\nSee here, [x](https://example.org).'

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `zig c++` compiles for here, and how CMake and ccache are told.
+"""Targets of `zig c++`, and their options for CMake and ccache.
 
-zig carries the headers and the stubs of every glibc, musl, the libraries of macOS and of mingw, and libc++ as
-source: one package of the package index compiles for all of them.
+zig contains the headers and the stubs of every glibc, musl, the libraries of macOS and of mingw, and libc++
+as source: one package of the package index compiles for all of them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# By itself zig checks for undefined behaviour, keeps frame pointers and writes debug information, which takes
-# an eighth of the time and six sevenths of an object.
+# By default zig checks for undefined behaviour, keeps frame pointers and writes debug information, which
+# takes an eighth of the time and six sevenths of an object.
 _FLAGS = ("-fno-sanitize=undefined", "-g0", "-fomit-frame-pointer")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target of zig, its names in CMake, and those of a wheel for it (none where no wheel is built)."""
+    """A target of zig, its names in CMake, and the names of its wheel, if one is built."""
 
     triple: str
     system: str
@@ -32,7 +32,7 @@ class Target:
     abi_suffix: str | None = None
 
     def ext_suffix(self, python: tuple[int, int]) -> str:
-        """The end of the name under which CPython on this target looks for an extension module."""
+        """The suffix of extension modules for CPython on this target."""
         return f".cpython-{python[0]}{python[1]}-{self.abi_suffix}.so"
 
 
@@ -46,7 +46,7 @@ PORTS = (
     Target("x86_64-windows-gnu", "Windows", "AMD64"),
 )
 WASM = Target("wasm32-wasi", "WASI", "wasm32")
-#: Beside the files of JavaScript that read it; git ignores it.
+#: The WebAssembly module, beside the JavaScript files that read it; ignored by git.
 WASM_MODULE = ROOT / "python" / "attnscale" / "_wasm" / "attnscale.wasm.gz"
 
 
@@ -76,9 +76,9 @@ def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:
-    """A program of one word that compiles for the target, and beside it `ar` and `ranlib`.
+    """Write a single-word compiler command for the target, with `ar` and `ranlib` beside it.
 
-    Its text tells ccache which zig it is.
+    Its text includes the version of zig, for ccache.
     """
     folder.mkdir(parents=True, exist_ok=True)
     commands = {"ar": "ar", "ranlib": "ranlib"}
@@ -93,7 +93,7 @@ def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Pat
 
 
 def cmake_defines(target: Target, compiler: Path, source: Path) -> dict[str, str]:
-    """What CMake is given besides the options of the build."""
+    """CMake definitions for a target, in addition to the options of the build."""
     return {
         "CMAKE_TOOLCHAIN_FILE": str(source / "cmake" / "zig.cmake"),
         "ATTNSCALE_ZIG_CXX": str(compiler),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A site in which notebooks run in the reader's browser: JupyterLite, whose Python is Pyodide.
+"""Build a site whose notebooks run in the reader's browser: JupyterLite with Pyodide.
 
     python scripts/notebook_site.py docs/_build/html/lite wheelhouse/attnscale-*-pyemscripten_*.whl
 
-Wants jupyterlite-core[contents], jupyterlite-pyodide-kernel and ipywidgets. Notebooks that need PyTorch or
+Needs jupyterlite-core[contents], jupyterlite-pyodide-kernel and ipywidgets. Notebooks that need PyTorch or
 the studies are left out.
 """
 
@@ -24,7 +24,7 @@ INSTALL = '%pip install -q "attnscale[plot]" ipywidgets'
 
 
 def runnable(folder: Path = NOTEBOOKS) -> dict[str, dict[str, Any]]:
-    """Notebooks by name, each with a first cell that installs what it imports."""
+    """Notebooks by name, each with a first cell that installs its imports."""
     found = {}
     for path in sorted(folder.glob("*.ipynb")):
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def runnable(folder: Path = NOTEBOOKS) -> dict[str, dict[str, Any]]:
 
 
 def main(site: str, wheel: str) -> None:
-    """Build the site. What `%pip` installs by the name attnscale is the wheel."""
+    """Build the site, in which `%pip install attnscale` installs the wheel."""
     with tempfile.TemporaryDirectory() as contents:
         for name, notebook in runnable().items():
             Path(contents, name).write_text(json.dumps(notebook), encoding="utf-8")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Print the SIMD levels that this machine has and did not choose, each with a colon: ``make test-levels``.
+"""Print the SIMD levels that this machine has but does not use, as LEVEL:TESTS, for ``make test-levels``.
 
-After the colon stands the word that selects tests. It is "bfloat16" where only those kernels differ from the
-level that this machine chose: among levels from avx512 on, and for emulated ones.
+TESTS selects tests: "bfloat16" if only those kernels differ from the level in use, that is among levels from
+avx512 on and for emulated ones; otherwise empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WIDE = frozenset({"avx512", "avx512_bf16", "amx_bf16"})
 
 
 def others(own: str, available: Iterable[str]) -> list[str]:
-    """Levels other than `own`, with the tests that each selects.
+    """Levels other than `own`, with the tests to select for each.
 
     >>> others("avx512", ["amx_bf16", "avx512", "avx2", "emulated_bf16"])
     ['amx_bf16:bfloat16', 'avx2:', 'emulated_bf16:bfloat16']

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run notebooks and store them with their outputs, figures with as many colours as they need.
+"""Run notebooks and store them with their outputs and compact figures.
 
     python scripts/run_notebooks.py                              # all of them
     python scripts/run_notebooks.py notebooks/05_phases.py ...
 
-The .py is what is written and read; the paired .ipynb is what documentation and readers without Python
-show. A figure of lines has few colours: a palette makes it a third as large and looks the same. Where it
-would not look the same, as with a map of colours, the figure keeps them all.
+Edit the .py; the documentation and readers without Python show the paired .ipynb. A figure of lines has few
+colours: a palette makes it a third as large and looks the same. If it would look different, as for a colour
+map, the figure keeps all colours.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 from PIL import Image
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-# A page that shows a widget loads its script from a network, so a stored notebook has none. What tqdm says
-# of that is not to be stored.
+# A page with a widget loads its script from a network, so a stored notebook has no widgets, nor tqdm's
+# warning about that.
 _NO_WIDGETS = "raise ImportError('a stored notebook has no widgets')\n"
 _QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found"}
 _COLOURS = (128, 256)
-_SAME = 32  # of 255: the most that a colour may move, in all but a thousandth of the pixels
+_SAME = 32  # of 255: largest change of a colour, in all but a thousandth of the pixels
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def execute(source: Path, variables: dict[str, str]) -> None:
 
 
 def shrink(notebook: Path) -> tuple[int, int]:
-    """Give the figures of a stored notebook a palette; their sizes before and after."""
+    """Give the figures of a stored notebook a palette; return their sizes before and after."""
     stored = json.loads(notebook.read_text(encoding="utf-8"))
     before = after = 0
     for cell in stored["cells"]:
@@ -70,7 +70,7 @@ def shrink(notebook: Path) -> tuple[int, int]:
 
 
 def with_palette(png: bytes) -> bytes:
-    """A picture on white with as few colours as show the same; the smaller of that and the original."""
+    """A picture on white with as few colours as look the same, or the original if that is smaller."""
     picture = Image.open(io.BytesIO(png)).convert("RGBA")
     flat = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
     chosen = flat

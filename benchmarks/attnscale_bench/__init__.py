@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The benchmark: shares of this machine's peak speed, and ratios to PyTorch and NumPy in one run.
 
-`run` is what ``benchmarks/bench.py`` prints, `run_variants` what ``benchmarks/variant_costs.py`` prints.
+``benchmarks/bench.py`` prints the result of `run`, ``benchmarks/variant_costs.py`` that of `run_variants`.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def forward(
 def _against(
     measured: Measured, name: str, what: str, flops: float, target: Target | None, other: str = "torch"
 ) -> Row:
-    """A row for how many times our time `other` takes; without a value if `other` is not installed."""
+    """A row for the time of `other` over ours; without a value if `other` is not installed."""
     if other not in measured.samples.wall:
         return skipped(name, what, Unit.RATIO, f"{other} is not installed", target)
     return measured.row(name, what, Unit.RATIO, lambda m: m.speedup(other), target, flops=flops)
@@ -90,7 +90,7 @@ def causal(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
 
 
 def on_top(session: Session, name: str) -> list[Row]:
-    """What statistics cost on top of the output."""
+    """Cost of statistics on top of the output."""
     q, k, v = random_heads(8, 3072, 64)
     measured = session.measure(
         {
@@ -118,7 +118,7 @@ def _extra(candidate: str, measured: Measured) -> Estimate:
 
 
 def entropy_alone(session: Session, name: str) -> list[Row]:
-    """Time of attention without statistics over that of entropy without a value: half of the products."""
+    """Time of attention without statistics over that of entropy without values, half of the products."""
     q, k, v = random_heads(8, 3072, 64)
     measured = session.measure({OURS: lambda: attention_entropy(q, k), "full": lambda: attention(q, k, v)})
     flops = 2.0 * 8 * 3072**2 * 64
@@ -143,7 +143,7 @@ def by_hand(session: Session, name: str) -> list[Row]:
 
 
 def decode(session: Session, name: str) -> list[Row]:
-    """Decoding with one query: bytes of K and V a second, over those of a mere read of the same memory.
+    """Decoding with one query: bytes of K and V per second, over those of only reading the same memory.
 
     Then with four heads of queries for each head of keys.
     """
@@ -199,7 +199,7 @@ def sliding_window(session: Session, name: str) -> list[Row]:
 
 
 def call_overhead(session: Session, name: str) -> list[Row]:
-    """Time of the smallest calls, which do little but check and convert."""
+    """Time of the smallest calls, mostly checks and conversions."""
     q, k, v = random_heads(1, 8, 16)[:, None]
     ours: dict[str, tuple[Action, float]] = {
         OURS: (lambda: attention(q, k, v), 15e-6),

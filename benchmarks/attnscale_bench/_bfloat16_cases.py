@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that time bfloat16 arrays: their products at levels that have them, and decoding at any level."""
+"""Cases that time bfloat16 arrays: products at levels that support them, and decoding at any level."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEVELS = ("avx512_bf16", "amx_bf16")
 
 
 def _missing() -> str:
-    """Why products of bfloat16 cannot be measured here; empty if they can."""
+    """Reason why products of bfloat16 cannot be measured here; empty if they can."""
     try:
         import_module("ml_dtypes")
     except ImportError:
@@ -72,7 +72,7 @@ def forward(
 
 
 def on_top(session: Session, name: str) -> list[Row]:
-    """What lse and entropy cost on top of the output of bfloat16 arrays."""
+    """Cost of lse and entropy on top of the output of bfloat16 arrays."""
     what, target = "lse and entropy on top of bfloat16, 8 x 3072 x 64", at_most(0.04)
     if missing := _missing():
         return [skipped(name, what, Unit.EXTRA, missing, target)]
@@ -86,7 +86,7 @@ def on_top(session: Session, name: str) -> list[Row]:
 
 
 def backward(session: Session, name: str) -> list[Row]:
-    """Time of our float32 backward pass over that of bfloat16, each behind its forward pass."""
+    """Time of our float32 backward pass over that of bfloat16, each after its forward pass."""
     what, target = "bfloat16 backward faster than float32, 8 x 3072 x 64", at_least(1.6)
     if missing := _missing():
         return [skipped(name, what, Unit.RATIO, missing, target)]
@@ -107,7 +107,7 @@ def backward(session: Session, name: str) -> list[Row]:
 
 
 def decode(session: Session, name: str) -> list[Row]:
-    """One query and 16-bit keys and values: their bytes a second, over those of a mere read of them."""
+    """One query and 16-bit keys and values: their bytes per second, over those of only reading them."""
     keys = 65536
     rng = np.random.default_rng(0)
     q = rng.standard_normal((8, 1, 64), np.float32)

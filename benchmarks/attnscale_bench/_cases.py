@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of cases: what is measured, and its target."""
+"""The table of cases: measurements and their targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["CASES", "Case"]
 class Case(NamedTuple):
     """A case that measures one or several rows.
 
-    A full run alone measures the `slow` ones, and none those that wait to be named (`asked`).
+    Only a full run measures `slow` cases; `asked` cases run only if named.
     """
 
     run: Callable[[Session, str], list[Row]]

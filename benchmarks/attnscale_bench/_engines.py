@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Attention on CPUs in other packages, each as a function that prepares a call on given arrays.
 
-Arrays are (heads, n, head_dim), of float32 or of bfloat16. What an engine needs beforehand is done once: a
-model, a compiled function, arrays in its layout. OpenVINO and ncnn take float32, and round it to bfloat16 in
-the call.
+Arrays are (heads, n, head_dim), of float32 or of bfloat16. Preparation is not timed: a model, a compiled
+function, arrays in the engine's layout. OpenVINO and ncnn take float32 and round it to bfloat16 in the call.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["ENGINES", "Engine", "Prepared", "Work", "onnx_session", "with_versio
 
 Array = NDArray[Any]
 
-#: Names of packages that are not those of their distributions.
+#: Names of packages that differ from those of their distributions.
 _PACKAGES = {
     "torch": "PyTorch",
     "jax": "JAX",
@@ -40,7 +39,7 @@ _PACKAGES = {
 
 
 class Prepared(NamedTuple):
-    """A call, and what makes one array of its result."""
+    """A call, and a function that makes one array of its result."""
 
     call: Action
     read: Callable[[Any], Array]
@@ -60,7 +59,7 @@ class Engine(NamedTuple):
 
 
 def with_version(package: str) -> str:
-    """The name of a package, with its version where it is installed."""
+    """The name of a package, with its version if installed."""
     name = _PACKAGES.get(package, package)
     try:
         return f"{name} {version(package).partition('+')[0]}"
@@ -69,7 +68,7 @@ def with_version(package: str) -> str:
 
 
 class Work(NamedTuple):
-    """Engines that compute the same: ours first, with which the others are compared."""
+    """Engines that compute the same; ours, the reference, is first."""
 
     #: Operations of the products for each head, query, key and channel.
     flops: float
@@ -111,7 +110,7 @@ def _torch_flex(q: Array, k: Array, v: Array, threads: int) -> Prepared:
 
 
 def _onednn(q: Array, k: Array, v: Array, threads: int) -> Prepared:
-    """The two products and the softmax as TorchScript, of which PyTorch makes one graph of oneDNN."""
+    """The two products and the softmax as TorchScript, which PyTorch turns into one oneDNN graph."""
     torch, scale = _torch(), q.shape[-1] ** 0.5
     jit = torch.module.jit
 
@@ -123,7 +122,7 @@ def _onednn(q: Array, k: Array, v: Array, threads: int) -> Prepared:
         warnings.simplefilter("ignore")  # TorchScript is deprecated
         jit.enable_onednn_fusion(True)
         call = torch.call(jit.trace(formulas, torch.tensors(q, k, v)), q, k, v)
-        for _ in range(3):  # it looks at types first, and fuses then
+        for _ in range(3):  # it first records types, then fuses
             call()
         graph = str(jit.last_executed_optimized_graph())
         jit.enable_onednn_fusion(before)
@@ -143,7 +142,7 @@ def _torch_formulas(q: Array, k: Array, v: Array, threads: int) -> Prepared:
 
 
 def _torch_twice(q: Array, k: Array, v: Array, threads: int) -> Prepared:
-    """Output and lse of one call, the mean score of each row from a second one with the keys as values."""
+    """Output and lse from one call, the mean score of each row from a second one with the keys as values."""
     torch, scale = _torch(), q.shape[-1] ** -0.5
     fused = torch.module.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -162,11 +161,11 @@ def _with_entropy(result: Any) -> Array:
 
 # ---- JAX ----------------------------------------------------------------------------------------
 
-# JAX takes its own number of threads, which no call changes: all CPUs that the process may use.
+# JAX uses all CPUs of the process; its number of threads cannot be changed.
 
 
 def _jax(function: Callable[..., Any], *arrays: Array) -> Action:
-    """A compiled function of arrays (1, n, heads, dim), as JAX has them."""
+    """A compiled function of arrays (1, n, heads, dim), JAX's layout."""
     jax: Any = import_module("jax")
     given = [jax.numpy.asarray(array.swapaxes(0, 1)[None]) for array in arrays]
     compiled = jax.jit(function)
@@ -191,7 +190,7 @@ def _jax_step(q: Array, k: Array, v: Array, grad: Array, threads: int) -> Prepar
 
 
 def _jax_twice(q: Array, k: Array, v: Array, threads: int) -> Prepared:
-    """As `_torch_twice`."""
+    """Like `_torch_twice`, in JAX."""
     jax: Any = import_module("jax")
     scale, attend = q.shape[-1] ** -0.5, jax.nn.dot_product_attention
 
@@ -228,7 +227,7 @@ def _onnx(q: Array, k: Array, v: Array, threads: int, *, microsoft: bool = False
     kind = onnx.TensorProto.BFLOAT16 if _is_narrow(q) else onnx.TensorProto.FLOAT
     arrays = {"q": q[None], "k": k[None], "v": v[None]}
     name, own, opsets = "Attention", {}, {"": 23}
-    if microsoft:  # it wants the heads of a query side by side
+    if microsoft:  # its layout has the heads of a query side by side
         arrays["q"] = np.ascontiguousarray(q.swapaxes(0, 1)).reshape(1, n, -1)
         name, own = "MultiHeadAttention", {"domain": "com.microsoft", "num_heads": heads}
         opsets["com.microsoft"] = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that time the backward pass of attention in this process, alone and behind the forward pass."""
+"""Cases that time the backward pass of attention in this process, alone and after the forward pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def _pass(heads: int, n: int, head_dim: int) -> tuple[Array, Array, Array, Array, AttentionStatistics]:
-    """Query, key, value, grad_output, and what a forward pass keeps for the backward pass."""
+    """Query, key, value, grad_output, and the statistics of the forward pass for the backward pass."""
     q, k, v = random_heads(heads, n, head_dim)
     grad = np.random.default_rng(1).standard_normal(v.shape, np.float32)
     return q, k, v, grad, attention_statistics(q, k, v)
@@ -67,7 +67,7 @@ def causal(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
 
 
 def on_top(session: Session, name: str) -> list[Row]:
-    """What the gradients of lse and entropy cost on top of the output's."""
+    """Cost of the gradients of lse and entropy on top of the output's."""
     q, k, v, grad, rows = _pass(8, 3072, 64)
     ones = np.ones_like(rows.lse)
     measured = session.measure(

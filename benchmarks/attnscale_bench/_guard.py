@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A guard against lost speed: shares and ratios of a run in a file, and what a later run has less of.
+"""A guard against lost speed: shares and ratios of a run in a file, compared with a later run.
 
-Times are not kept: they belong to one machine on one day. Shares of the peak and ratios to other work in the
-same rounds hold until the code, the compiler or the kind of machine changes.
+Times are not stored: they depend on the machine and the day. Shares of the peak and ratios to other work in
+the same rounds hold until the code, the compiler or the kind of machine changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._timing import Estimate
 
 __all__ = ["Baseline", "Change", "compare", "describe", "keep", "read_baseline"]
 
-#: What a row has to differ by at least, as a share of its value: the scatter of a few rounds can be 0.
+#: Least difference that counts, as a share of the value: the scatter of a few rounds can be 0.
 LEAST_SCATTER = 0.03
 
 _MACHINE = ("cpu", "cpus", "simd_level", "num_threads", "compiler", "numpy", "torch", "version", "date")
@@ -30,7 +30,7 @@ Sense = Literal[">=", "<="]
 
 
 class Baseline(NamedTuple):
-    """What a file says: the machine, the cases that were run, and the estimate of each row by name."""
+    """Content of a file: the machine, the cases of the run, and the estimate of each row by name."""
 
     machine: Mapping[str, Any]
     cases: Sequence[str]
@@ -38,7 +38,7 @@ class Baseline(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row of both runs. `worse` is by how much the new value is worse, in scatters of both together."""
+    """A row of both runs; `worse` is the loss of the new value in units of the joint scatter."""
 
     row: Row
     before: Estimate
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
     @property
     def fell(self) -> bool:
-        """Whether it is worse by more than the scatter."""
+        """Whether the new value is worse by more than the scatter."""
         return self.worse > 1
 
 
@@ -62,7 +62,7 @@ def keep(report: Report) -> str:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read what :func:`keep` wrote.
+    """Read a file of :func:`keep`.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def compare(report: Report, before: Baseline) -> list[Change]:
         then, sense = before.rows.get(row.name), _sense(row)
         if then is None or sense is None or row.estimate is None:
             continue
-        # How much time is on top may be nothing: then 1 more is what its scatter is a share of.
+        # A cost on top may be 0, so the scatter is taken relative to 1 plus the cost.
         size = 1 + abs(then.value) if row.unit is Unit.EXTRA else abs(then.value)
         scatter = max(then.spread + row.estimate.spread, LEAST_SCATTER * size)
         loss = then.value - row.estimate.value if sense == ">=" else row.estimate.value - then.value
@@ -95,7 +95,7 @@ def compare(report: Report, before: Baseline) -> list[Change]:
 
 
 def describe(report: Report, before: Baseline) -> str:
-    """What changed, for people: each row that fell, and how many did not."""
+    """Report of the changes: each row that fell, and the number of the others."""
     changes = compare(report, before)
     fallen = [change for change in changes if change.fell]
     cells = [
@@ -123,7 +123,7 @@ def _listed(machine: Mapping[str, Any]) -> str:
 
 
 def _sense(row: Row) -> Sense | None:
-    """Which values are better; None for a time, and for a ratio of which the case does not say it."""
+    """Direction of better values; None for a time, and for a ratio whose case does not define it."""
     if row.unit not in _WITHOUT_TIMES:
         return None
     if row.target is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A history of speed: one line of JSON for each run, with shares and ratios and no times."""
+"""A history of speed: one line of JSON per run, with shares and ratios but no times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._report import Report
 __all__ = ["append_history", "commit_of", "read_history"]
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Files whose changes make the code another one than that of the commit.
+#: Files in which a change makes the code differ from the commit.
 _SOURCES = ("python", "cpp", "cmake", "CMakeLists.txt", "benchmarks/*.py")
 _MACHINE = ("cpu", "cpus", "simd_level", "num_threads", "compiler", "numpy", "torch", "version")
 
@@ -26,7 +26,7 @@ def append_history(report: Report, path: Path, *, commit: str | None) -> bool:
     Parameters
     ----------
     commit : str or None
-        Of the code that was measured.
+        Commit of the measured code.
     """
     rows = {
         name: [row["unit"], _short(row["value"]), _short(row["spread"])]
@@ -54,7 +54,7 @@ def read_history(path: Path) -> list[Mapping[str, Any]]:
 
 
 def commit_of(root: Path = ROOT) -> str | None:
-    """The commit of a checkout, with a + behind it if sources have changed since; None without git."""
+    """The commit of a checkout, followed by + if sources have changed since; None without git."""
     try:
         found = _git(root, "rev-parse", "--short=8", "HEAD")
         return found + ("+" if _git(root, "status", "--porcelain", "--", *_SOURCES) else "")

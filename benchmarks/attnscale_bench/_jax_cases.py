@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases against JAX, where it is installed."""
+"""Cases against JAX, if it is installed."""
 
 from __future__ import annotations
 

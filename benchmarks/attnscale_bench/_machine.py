@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A description of the machine, and the yardsticks of its speed."""
+"""A description of the machine, and the reference measurements of its speed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MemoryRead:
 
 
 def describe_machine(threads: int) -> dict[str, Any]:
-    """The machine, software and date that numbers come from, without the names of host and user."""
+    """Machine, software and date of a run, without the names of host and user."""
     config = show_config()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -63,7 +63,7 @@ def describe_machine(threads: int) -> dict[str, Any]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name of the CPU as its vendor gives it; the architecture where the system does not tell."""
+    """The vendor's name of the CPU, or the architecture if the system does not tell."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -79,7 +79,7 @@ def _usable_cpus() -> int:
 
 
 def _torch_version() -> str | None:
-    """The version of PyTorch, found without importing it, which takes seconds; None if it is missing."""
+    """The version of PyTorch, without importing it (which takes seconds); None if it is missing."""
     if find_spec("torch") is None:
         return None
     from importlib.metadata import PackageNotFoundError, version

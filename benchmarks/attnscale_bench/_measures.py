@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the weights of a variant are like: sharp or flat, sparse or dense, of low rank or high."""
+"""Statistics of the weights of a variant: sharpness, sparsity, rank."""
 
 from __future__ import annotations
 

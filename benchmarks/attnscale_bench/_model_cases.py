@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that time a model that trains, through this package's attention and through PyTorch's."""
+"""Cases that time the training of a model, through this package's attention and through PyTorch's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def hybrid_steps(session: Session, name: str) -> list[Row]:
 
 
 def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
-    """Print [seconds, bytes]: the fastest of some steps, and what they add to this process at the peak."""
+    """Print [seconds, bytes]: the fastest of some steps, and the growth of this process at its peak."""
     from dataclasses import replace
 
     import torch
@@ -88,7 +88,7 @@ def print_hybrid_step(variant: str, n: int = 1024, steps: int = 9) -> None:
         optimizer.step()
         return time.perf_counter() - start
 
-    step(texts[:, :33])  # the first step pays for imports, threads and AdamW's state
+    step(texts[:, :33])  # the first step includes imports, threads and AdamW's state
     before = resident("VmRSS")
     seconds = min(step(texts) for _ in range(steps))
     print(json.dumps([seconds, resident("VmHWM") - before]))

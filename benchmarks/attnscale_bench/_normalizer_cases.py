@@ -18,7 +18,7 @@ from ._timing import Action, Estimate
 
 __all__ = ["MANY_CANDIDATES", "NORMALIZERS", "against_entmax", "decode_over_softmax", "over_softmax"]
 
-# Settings of the cases that are not called by the name of a normalizer.
+# Settings of the cases that are not named after a normalizer.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "entmax12": {"normalizer": Entmax(1.2)},
     "sparsemax_equal": {"normalizer": "sparsemax", "scale": 0.0},
@@ -105,7 +105,7 @@ NORMALIZERS: dict[str, Target] = {
     "entmax15": at_most(1.3),
 }
 
-# Equal scores, an alpha near 1, scores of small variance, a large k: what the documentation says of them.
+# Cases mentioned in the documentation: equal scores, an alpha near 1, scores of small variance, a large k.
 MANY_CANDIDATES: dict[str, Target] = {
     name: at_most(3) for name in ("sparsemax_equal", "entmax12", "entmax15_flat", "top600")
 }

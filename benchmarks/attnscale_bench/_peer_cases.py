@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that time our attention in turns with that of every other package that is installed."""
+"""Cases that time our attention in turns with that of every other installed package."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._session import OURS, Measured, Session, random_heads
 
 __all__ = ["beside", "checked"]
 
-#: How far results may be apart, over the largest number of ours.
+#: Tolerated difference of results, relative to our largest number.
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
 def beside(session: Session, name: str, *, work: str, n: int, head_dim: int, dtype: str) -> list[Row]:
-    """Share of the peak of each engine; those that are not here or compute something else are not timed."""
+    """Share of the peak of each engine; missing engines and those with other results are not timed."""
     engines = ENGINES[work].engines
     what = f"{work} {dtype}, 8 x {n} x {head_dim}"
     try:
@@ -54,13 +54,13 @@ def beside(session: Session, name: str, *, work: str, n: int, head_dim: int, dty
 def checked(
     engine: Engine, arrays: list[NDArray[Any]], threads: int, expected: NDArray[Any], tolerance: float
 ) -> Prepared | str:
-    """The call of an engine whose result is that of ours, or why there is none."""
+    """The call of an engine whose result equals ours, or the reason why there is none."""
     try:
         prepared = engine.prepare(*arrays, threads)
         found = prepared.read(prepared.call())
     except ImportError:
         return f"{engine.package} is not installed"
-    except Exception as error:  # whatever another package does with a call belongs in the table
+    except Exception as error:  # any failure of another package belongs in the table
         return " ".join(str(error).split())[:120]
     if found.shape != expected.shape:
         return f"computes something else: of shape {found.shape}"

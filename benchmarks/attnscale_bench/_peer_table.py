@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables and figure of how fast this package is beside others, for the documentation."""
+"""Tables and figure of the speed of this package beside others, for the documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ATTENTION_CASES", "PEER_CASES", "Beside", "draw_peers", "found_besid
 
 
 class AttentionCase(NamedTuple):
-    """What every engine computes of which arrays, and the table that has it."""
+    """A case of every engine: the computation, the arrays, and the table with the result."""
 
     table: str
     work: str
@@ -34,7 +34,7 @@ class AttentionCase(NamedTuple):
 _LENGTHS = (16, 64, 256, 1024, 4096)
 _DASHES = ("-", "--", ":", "-.", (0, (1, 3)))
 
-#: Titles of the tables, what is computed in them, and of which type.
+#: Titles of the tables, with the computation and the type.
 TABLES = {
     "float32": ("attention, float32", "forward", "float32"),
     "bfloat16": ("attention, bfloat16", "forward", "bfloat16"),
@@ -50,7 +50,7 @@ ATTENTION_CASES: Mapping[str, AttentionCase] = {
     for n in _LENGTHS
 } | {"peers_float32_1024_128": AttentionCase("float32", "forward", 1024, 128, "float32")}
 
-#: Other rows of which both candidates do the same work: what that is, and the package beside ours.
+#: Other rows in which both candidates do the same work: the work, and the other package.
 _OTHER_WORK = {
     "sparse_torch_sparsemax": ("sparsemax, 8 x 3072 x 64", "entmax"),
     "sparse_torch_entmax15": ("entmax-1.5, 8 x 3072 x 64", "entmax"),
@@ -58,12 +58,12 @@ _OTHER_WORK = {
     "solve": ("a scale for each of 5000 rows, 5000 x 64", "scikit-learn"),
 }
 
-#: The cases that have these rows.
+#: The cases with these rows.
 PEER_CASES = (*ATTENTION_CASES, "sparse_torch", "normals", "solve")
 
 
 class Beside(NamedTuple):
-    """An engine in a case: its share of the peak and its time over ours, or why it was not timed."""
+    """An engine in a case: its share of the peak and its time over ours, or the reason why not."""
 
     case: AttentionCase
     engine: str
@@ -78,7 +78,7 @@ class Beside(NamedTuple):
 
 
 def found_beside(report: Report) -> list[Beside]:
-    """What the report has of the engines, in the order of the tables."""
+    """Results of the engines in the report, in the order of the tables."""
     rows = {row.name: row for row in report.rows}
     found = []
     for name, case in ATTENTION_CASES.items():
@@ -92,7 +92,7 @@ def found_beside(report: Report) -> list[Beside]:
 
 
 def write_peers(report: Report, folder: Path) -> list[Path]:
-    """Write ``peers.md`` and ``peers.svg`` into a folder, which is made if it is missing."""
+    """Write ``peers.md`` and ``peers.svg`` into a folder, created if missing."""
     found = found_beside(report)
     if not any(each.share and each.of.package != "attnscale" for each in found):
         raise ValueError("no row was measured against another package: is PyTorch installed?")
@@ -113,7 +113,7 @@ def write_peers(report: Report, folder: Path) -> list[Path]:
 
 
 def draw_peers(found: Sequence[Beside], axes: Sequence[Axes]) -> None:
-    """Shares of the peak at head_dim 64 over n: axes for each table, a colour for each package."""
+    """Draw shares of the peak at head_dim 64 against n: axes for each table, a colour per package."""
     packages = list(dict.fromkeys(each.of.package for each in found))
     functions: dict[str, list[str]] = {}
     for each in found:
@@ -181,7 +181,7 @@ def _markdown(found: Sequence[Beside], report: Report) -> Iterator[str]:
 
 
 def _cell(found: Beside) -> str:
-    """The share of the peak, and how many times our time, with two digits."""
+    """The share of the peak, and the time over ours with two digits."""
     if found.share is None or found.times is None:
         return ""
     times = "" if found.engine == OURS else f", {float(f'{found.times.value:.2g}'):g}x"

@@ -39,7 +39,7 @@ def numpy_output_and_entropy(query: Array, key: Array, value: Array) -> tuple[Ar
 
 
 class Torch:
-    """PyTorch on arrays of NumPy, which it reads in place."""
+    """PyTorch on NumPy arrays, without copies."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -59,13 +59,13 @@ class Torch:
         return [self._tensor(array)[None] for array in arrays]
 
     def _tensor(self, array: Array) -> Any:
-        """The array as a tensor; NumPy and PyTorch know each other's bfloat16 as bits alone."""
+        """The array as a tensor; NumPy and PyTorch exchange bfloat16 only as bits."""
         if array.dtype.name != "bfloat16":
             return self.module.from_numpy(array)
         return self.module.from_numpy(array.view(np.int16)).view(self.module.bfloat16)
 
     def output_and_entropy(self, query: Array, key: Array, value: Array) -> Action:
-        """Output and entropy with scores, lse, weights and the sum in full, as one writes them by hand."""
+        """Output and entropy by hand, with scores, lse, weights and the sum in full."""
         q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
 
         def call() -> object:
@@ -77,7 +77,7 @@ class Torch:
         return self._without_gradients(call)
 
     def attention_backward(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
-        """The backward pass of scaled_dot_product_attention alone, over one kept forward pass."""
+        """Only the backward pass of scaled_dot_product_attention, after one forward pass."""
         inputs, call = self._fused(query, key, value)
         output, wanted = call(), self.module.from_numpy(grad)[None]
         gradients = self.module.autograd.grad
@@ -104,19 +104,19 @@ class Torch:
         return call
 
     def sparse_step(self, solve: Any, query: Array, key: Array, value: Array, grad: Array) -> Action:
-        """The matrix of scores through a function of the package entmax, its output and gradients."""
+        """Output and gradients with the matrix of scores through a function of the package entmax."""
         q, k, v = (self.module.from_numpy(array).requires_grad_() for array in (query, key, value))
         wanted, gradients = self.module.from_numpy(grad), self.module.autograd.grad
         return lambda: gradients(solve(q @ k.mT * q.shape[-1] ** -0.5, dim=-1) @ v, (q, k, v), wanted)
 
     def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
-        """Tensors that need gradients, and PyTorch's fused attention of them."""
+        """Tensors that require gradients, and PyTorch's fused attention of them."""
         fused = self.module.nn.functional.scaled_dot_product_attention
         tensors = [tensor.requires_grad_() for tensor in self.tensors(*arrays)]
         return tensors, lambda: fused(*tensors)
 
     def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:
-        """Dot-product or efficient attention as article 003 writes them, with an axis of heads."""
+        """Dot-product or efficient attention as in article 003, with an axis of heads."""
         softmax = self.module.softmax
         q, k, v = (self.module.from_numpy(array) for array in (query, key, value))
 
@@ -128,7 +128,7 @@ class Torch:
         return self._without_gradients(call)
 
     def cumulative_linear(self, query: Array, key: Array, value: Array) -> Action:
-        """Causal linear attention by the cumulative sum of all k_i v_i^T, one head after the other."""
+        """Causal linear attention by the cumulative sum of all k_i v_i^T, head by head."""
         elu = self.module.nn.functional.elu
         tensors = [self.module.from_numpy(array) for array in (query, key, value)]
 
@@ -175,7 +175,7 @@ class Torch:
         return self._step(output, query, key, value, grad)
 
     def _step(self, output: Callable[..., Any], *arrays: Array) -> Action:
-        """The action that computes an output, and gradients of its product with the last array."""
+        """An action that computes an output, and gradients of its product with the last array."""
         *tensors, grad = (self.module.from_numpy(array) for array in arrays)
         inputs = [tensor.requires_grad_() for tensor in tensors]
         return lambda: self.module.autograd.grad(output(*inputs), inputs, grad)
@@ -189,7 +189,7 @@ class Torch:
 
 
 def load_torch() -> Torch | None:
-    """PyTorch as a peer; None where it is not installed."""
+    """PyTorch as a peer; None if it is not installed."""
     try:
         return Torch(import_module("torch"))
     except ImportError:
@@ -198,7 +198,7 @@ def load_torch() -> Torch | None:
 
 @contextmanager
 def limit_threads(threads: int, torch: Torch | None) -> Iterator[None]:
-    """Give all packages the same number of threads; NumPy's BLAS listens only through threadpoolctl."""
+    """Give all packages the same number of threads; for NumPy's BLAS this needs threadpoolctl."""
     with ExitStack() as stack:
         stack.callback(set_num_threads, get_num_threads())
         set_num_threads(threads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases that need a process of their own, or its signals: another level, memory, imports, interrupts."""
+"""Cases that need a separate process or signals: another level, memory, imports, interrupts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_python(num_threads: int, *arguments: str, **environment: str) -> str:
 
 
 def avx2_level(session: Session, name: str) -> list[Row]:
-    """Forward at the level avx2, as a share of what multiply-adds reach at that level."""
+    """Forward at the level avx2, as a share of the multiply-add peak at that level."""
     what, target = "forward at level avx2, 8 x 3072 x 64", at_least(0.75)
     if "avx2" not in show_config()["available_simd_levels"]:
         return [skipped(name, what, Unit.SHARE, "this machine has no avx2", target)]
@@ -60,14 +60,14 @@ def avx2_level(session: Session, name: str) -> list[Row]:
     command += "" if session.quick else " --full"
     report = json.loads(_python(session, *command.split(), ATTNSCALE_SIMD="avx2"))
     found = next(row for row in report["rows"] if row["name"] == "forward_64")
-    # The row's "others" are left out: PyTorch ran at a level of its own.
+    # The row's "others" are left out: PyTorch ran at its own level.
     fields = ("seconds", "flops", "share", "cores", "disturbed", "on_cpu_time", "samples")
     taken = {field: found[field] for field in fields}
     return [Row(name, what, Unit.SHARE, Estimate(found["value"], found["spread"]), target, **taken)]
 
 
 def additional_memory(session: Session, name: str) -> list[Row]:
-    """Growth of the resident memory of a process that finds the entropy of all rows."""
+    """Growth of the resident memory of a process that computes the entropy of all rows."""
     n = 131072
     what, target = f"memory a thread, entropy, 1 x {n} x 64", at_most(8e6)
     if not Path("/proc/self/status").exists():
@@ -80,7 +80,7 @@ def additional_memory(session: Session, name: str) -> list[Row]:
 
 
 def print_memory_growth(n: int) -> None:
-    """Print [bytes, seconds]: what the entropy of n rows adds to this process at its peak."""
+    """Print [bytes, seconds]: growth of this process at its peak by the entropy of n rows, and its time."""
     rng = np.random.default_rng(0)
     query, key = (np.empty((1, n, 64), np.float32) for _ in range(2))
     for array in (query, key):
@@ -92,7 +92,7 @@ def print_memory_growth(n: int) -> None:
 
 
 def resident(field: str) -> int:
-    """A field of /proc in bytes. The maximum of getrusage would start at that of the parent process."""
+    """A field of /proc in bytes; the maximum of getrusage would start at the parent's."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
@@ -100,7 +100,7 @@ def resident(field: str) -> int:
 
 
 def import_time(session: Session, name: str) -> list[Row]:
-    """`import attnscale` in a process that has NumPy, from bytecode: as after an installation with pip."""
+    """`import attnscale` in a process with NumPy, from bytecode, as after an installation with pip."""
     script = "import time, numpy; t = time.perf_counter(); import attnscale; print(time.perf_counter() - t)"
     with tempfile.TemporaryDirectory() as folder:
         compiled = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases about random numbers and what is simulated with them, against the same work in NumPy."""
+"""Cases of random numbers and simulations, against the same work in NumPy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _per_item(items: int, m: Measured, of: str = OURS) -> Estimate:
 def normals(session: Session, name: str) -> list[Row]:
     """Time to fill an array with standard normal numbers, on one thread."""
     out, wide = np.empty(1 << 18, np.float32), np.empty(1 << 18)
-    large = 1 << 24  # 64 MB, which the process gets from the system anew in every call
+    large = 1 << 24  # 64 MB, allocated anew by the system in every call
     generator = np.random.Generator(np.random.Philox(_KEY))
     measured = session.measure(
         {
@@ -73,7 +73,7 @@ def _fill(out: Array) -> None:
 
 
 def products(session: Session, name: str) -> list[Row]:
-    """Variance of q . k over a million pairs; NumPy's time is ten times that of a tenth of the pairs."""
+    """Variance of q . k over a million pairs; NumPy's time is extrapolated from a tenth of the pairs."""
     pairs, share = 1_000_000, 10
     generator = np.random.default_rng(_KEY)
 

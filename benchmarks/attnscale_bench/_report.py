@@ -32,7 +32,7 @@ this package's calls or of the peak is what it might be without them; one to tor
 
 @dataclass(frozen=True)
 class Report:
-    """Rows of a run, the yardsticks, and where all this comes from."""
+    """Rows of a run, the reference speeds, and their provenance."""
 
     machine: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Report:
     interrupted: bool = False  # Ctrl-C came before the last case
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The rows for CSV, without the fields that hold more than one value."""
+        """The rows for CSV, without fields of more than one value."""
         return [
             {
                 name: value
@@ -52,7 +52,7 @@ class Report:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole report as a dictionary, every sample included."""
+        """The whole report as a dictionary, with every sample."""
         yardsticks = {name: found._asdict() for name, found in self.yardsticks.items()}
         rows = [row.as_dict() for row in self.rows]
         return {"provenance": self.machine, "settings": self.settings, "yardsticks": yardsticks, "rows": rows}
@@ -62,7 +62,7 @@ class Report:
         return to_json(self.to_dict())
 
     def to_text(self) -> str:
-        """The report as a table that marks rows which miss their target."""
+        """The report as a table that marks rows that miss their target."""
         previous = [None, *self.rows]
         cells = [_cells(row, before) for row, before in zip(self.rows, previous, strict=False)]
         return "\n".join(
@@ -98,7 +98,7 @@ class Report:
 
 
 def _cells(row: Row, before: Row | None) -> list[str]:
-    """The cells of a row, without the details that repeat those of the row before."""
+    """The cells of a row, without details equal to those of the previous row."""
     verdict = {True: "ok", False: "MISS", None: ""}[row.meets_target]
     found = row.estimate
     measured = ["-", ""] if found is None else [row.unit.text(found.value), _spread(row, found)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One row of the report: what a measurement found."""
+"""One row of the report: the result of a measurement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Row", "Target", "Unit", "at_least", "at_most", "skipped"]
 
 
 class Unit(Enum):
-    """What a value counts; members hold how base units are printed: factor, suffix, decimals."""
+    """Unit of a value; members hold its format in print: factor, suffix, decimals."""
 
     SHARE = (100, " %", 1)  # of the FMA peak or of the read bandwidth
     EXTRA = (100, " % ", 1)  # time on top, as a share
-    RATIO = (1, "x", 2)  # how many times
+    RATIO = (1, "x", 2)  # a ratio
     NANOSECONDS = (1e9, " ns", 2)
     MICROSECONDS = (1e6, " us", 1)
     MILLISECONDS = (1e3, " ms", 1)
@@ -30,13 +30,13 @@ class Unit(Enum):
         return f"{factor * value:{'+' if self is Unit.EXTRA else ''}.{decimals}f}{suffix.rstrip()}"
 
     def bound_text(self, bound: float) -> str:
-        """A bound, which is a round number, of this unit as text."""
+        """A bound of this unit, a round number, as text."""
         factor, suffix, _ = self.value
         return f"{factor * bound:.4g}{suffix.rstrip()}"
 
 
 class Target(NamedTuple):
-    """A bound that the value should keep."""
+    """A bound for the value."""
 
     sense: Literal[">=", "<="]
     bound: float
@@ -59,10 +59,10 @@ def at_most(bound: float) -> Target:
 class Row:
     """One line of the report.
 
-    Values are in base units: seconds, bytes, and 0.82 for 82 %. `seconds`, `flops` and `share` (of
-    the FMA peak at the same level, threads and type) are those of this package's call, `others` the
-    seconds of the same work elsewhere. `cores` is the share of its cores that the process had (`disturbed`
-    if others took part of them), and `on_cpu_time` the value by CPU time: what it might be without them.
+    Values are in base units: seconds, bytes, and 0.82 for 82 %. `seconds`, `flops` and `share` (of the FMA
+    peak at the same level, threads and type) belong to this package's call, `others` are the seconds of the
+    same work elsewhere. `cores` is the share of its cores that the process had (`disturbed` if others took
+    part of them), and `on_cpu_time` the value by CPU time, an estimate without the disturbance.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def meets_target(self) -> bool | None:
-        """Whether the value keeps its target; None without a target or without a value."""
+        """Whether the value meets its target; None without a target or without a value."""
         if self.target is None or self.estimate is None:
             return None
         return self.target.met_by(self.estimate.value)
@@ -92,7 +92,7 @@ class Row:
         return "" if self.target is None else f"{self.target.sense} {self.unit.bound_text(self.target.bound)}"
 
     def line(self) -> str:
-        """What was measured, its value and whether that is what was promised."""
+        """The measurement, its value, and whether it meets the target."""
         value = self.note or "-" if self.estimate is None else self.unit.text(self.estimate.value)
         verdict = {True: "ok", False: "MISS", None: ""}[self.meets_target]
         return f"{self.what}: {value} {verdict}".rstrip()

@@ -36,17 +36,16 @@ def run(
     Parameters
     ----------
     names : iterable of str, optional
-        Keys of ``CASES``; all but those that wait to be named by default, if no set is named.
+        Keys of ``CASES``. By default, without `sets`, all except those that run only if named.
     sets : iterable of str
         Keys of ``SETS``, whose cases are added in front.
     full : bool, default False
-        More and longer rounds, and the cases that take longer than a few seconds, which are left out of
-        a run of all cases otherwise.
+        More and longer rounds, and also the cases that take longer than a few seconds.
     threads : int, optional
         For this package, PyTorch and (through threadpoolctl, if installed) the BLAS of NumPy.
         None: as :func:`attnscale.get_num_threads`.
     rounds : int, optional
-        How often the candidates take their turn. None: 3, or 9 if full.
+        Number of turns of each candidate. None: 3, or 9 if full.
     progress : callable, optional
         Called with the name of each case before it runs.
     measured : callable, optional
@@ -110,7 +109,7 @@ def _choose(names: Iterable[str] | None, sets: tuple[str, ...], *, full: bool) -
 
 
 def _yardsticks(session: Session) -> dict[str, Estimate]:
-    """Operations a second per float type, and bytes a second from memory that no cache holds."""
+    """Operations per second by float type, and bytes per second from memory outside the caches."""
     peaks = {dtype: FmaPeak(dtype, session.threads) for dtype in ("float32", "float64")}
     read = MemoryRead(np.zeros(1 << 28, np.uint8) + np.uint8(1), session.threads)
     samples = interleave(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Settings that all cases of a run share, and times taken in turns with the peak of the machine."""
+"""Settings shared by all cases of a run, and times taken in turns with the peak of the machine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Measured:
     threads: int
 
     def share_of_peak(self, flops: float, name: str = OURS) -> Estimate:
-        """Operations a second of a candidate over those of the peak, round by round."""
+        """Operations per second of a candidate over those of the peak, round by round."""
         peak_over_call = self.samples.ratio(PEAK, name)
         return Estimate(*(flops / self.peak_flops * part for part in peak_over_call))
 
     def speedup(self, other: str) -> Estimate:
-        """How many times our time another candidate takes."""
+        """Time of another candidate over ours."""
         return self.samples.ratio(other, OURS)
 
     @property
     def cores(self) -> float:
-        """Share of its cores that this process had: the yardstick keeps every thread busy."""
+        """Share of its cores that this process had, measured while the peak keeps every thread busy."""
         return self.samples.cpus(PEAK) / self.threads
 
     @property
@@ -48,7 +48,7 @@ class Measured:
         return self.cores < 0.95
 
     def on_cpu_time(self) -> Measured:
-        """The measurement by the time of the CPUs, which others on the machine do not add to."""
+        """The measurement by CPU time, which does not include other processes."""
         return replace(self, samples=self.samples.on_cpu_time())
 
     def row(
@@ -65,7 +65,7 @@ class Measured:
     ) -> Row:
         """The row of candidate `of`, with the times of all candidates; `find` computes its value.
 
-        Without `flops` the work is not counted in operations, and has no share of the peak.
+        Without `flops` there is no share of the peak.
         """
         wall = dict(self.samples.wall)
         seconds = {candidate: self.samples.seconds(candidate) for candidate in wall}

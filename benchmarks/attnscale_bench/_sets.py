@@ -23,11 +23,11 @@ SETS: dict[str, CaseSet] = {
         ("forward_64", "forward_128", "forward_32", "jax_3072"),
     ),
     "short": CaseSet(
-        "And when the sequences are short, down to the smallest calls?",
+        "How fast are calls on short sequences, down to the smallest?",
         ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead"),
     ),
     "tensors": CaseSet(
-        "What does the way from a tensor of PyTorch to the kernels cost in short calls?",
+        "What overhead do tensors of PyTorch add to short calls?",
         (
             "tensor_overhead",
             "gradients_overhead",
@@ -110,7 +110,7 @@ SETS: dict[str, CaseSet] = {
         ("memory", "import", "interrupt"),
     ),
     "peers": CaseSet(
-        "How does attention compare with that of every other package that is installed, at all lengths?",
+        "How does attention compare with that of every other installed package, at all lengths?",
         tuple(ATTENTION_CASES),
     ),
 }

@@ -21,7 +21,7 @@ _PERPLEXITY = 30.0
 
 
 def solve(session: Session, name: str) -> list[Row]:
-    """Solving one scale a row, against scikit-learn's binary search for perplexity on a finished matrix."""
+    """Solving one scale per row, against scikit-learn's binary search for perplexity on a given matrix."""
     n = 5000
     q, k, _ = random_heads(1, n, 64)[:, 0]
     what = f"scale of {n} rows faster than scikit-learn's search, {n} x 64"
@@ -30,7 +30,7 @@ def solve(session: Session, name: str) -> list[Row]:
         search: Any = import_module("sklearn.manifold._utils")._binary_search_perplexity
     except (ImportError, AttributeError):
         return [skipped(name, what, Unit.RATIO, "scikit-learn is not installed", target)]
-    # scikit-learn's weights are exp(-beta * distance^2); any matrix will do in the place of distances.
+    # scikit-learn's weights are exp(-beta * distance^2); any matrix can serve as distances.
     distances = -(q @ k.T)
     measured = session.measure(
         {
@@ -64,7 +64,7 @@ def curve(session: Session, name: str) -> list[Row]:
 
 
 def expected(session: Session, name: str) -> list[Row]:
-    """An exact expectation, of another scale in every call: nothing is kept from the call before."""
+    """An exact expectation, with another scale in every call so that nothing is cached."""
     steps = count()
     measured = session.measure({OURS: lambda: expected_entropy(4096, 1 + 1e-5 * next(steps))})
     what = "exact expected entropy, n = 4096"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases of short calls on tensors, where the way to the kernels may take longer than the kernels."""
+"""Cases of short calls on tensors, where the overhead may exceed the kernels' time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Attend = Callable[[Any, Any, Any], Any]
 
 
 def tensor_overhead(session: Session, name: str) -> list[Row]:
-    """A call of 16 tokens on tensors less the same call on arrays, without and with statistics."""
+    """Time of a call of 16 tokens on tensors less that on arrays, without and with statistics."""
     what = "call on tensors over the one on arrays, 1 x 16 x 16"
     if session.torch is None:
         return [skipped(name, what, Unit.MICROSECONDS, "torch is not installed", at_most(5e-6))]
@@ -53,7 +53,7 @@ def tensor_overhead(session: Session, name: str) -> list[Row]:
 
 
 def gradients_overhead(session: Session, name: str) -> list[Row]:
-    """Gradients of 16 tokens on arrays, with the results of the forward pass at hand and without."""
+    """Gradients of 16 tokens on arrays, with and without the results of the forward pass."""
     q, k, v = random_heads(1, 16, 16)
     rows = at.attention_statistics(q, k, v)
     measured = session.measure(
@@ -180,7 +180,7 @@ def _seconds(candidate: str, measured: Measured) -> Estimate:
     return estimate(measured.samples.wall[candidate])
 
 
-#: PyTorch's time over ours at each n, at least.
+#: Least values of PyTorch's time over ours at each n.
 FORWARD_8 = {32: at_least(1.0), 64: at_least(1.2), 128: at_least(1.4)}
 FORWARD_1 = {32: at_least(0.8), 64: at_least(1.0), 128: at_least(1.2), 256: at_least(1.2)}
 STEP_8 = {128: at_least(1.2), 256: at_least(1.25), 512: at_least(1.3)}

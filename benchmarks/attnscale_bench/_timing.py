@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times of candidates that take turns, A B C A B C, so that a disturbed machine disturbs them all."""
+"""Times of candidates that take turns, A B C A B C, so that a disturbance affects them all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Action", "Estimate", "Samples", "Stopwatch", "estimate", "interleave
 
 Action = Callable[[], object]
 
-# The most calls of one sample, so that a clock that stands still does not keep it from ending.
+# The most calls of one sample, so that it ends even if the clock stands still.
 _MOST_CALLS = 1_000_000
 
 
 class Stopwatch(NamedTuple):
-    """The clocks that times are read from; tests put their own in."""
+    """The clocks; tests replace them."""
 
     wall: Callable[[], float] = time.perf_counter
     cpu: Callable[[], float] = time.process_time
@@ -40,7 +40,7 @@ class _Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Samples:
-    """Per candidate and round: seconds of one call, and of the CPUs meanwhile."""
+    """Seconds of one call, and CPU seconds, per candidate and round."""
 
     wall: Mapping[str, list[float]]
     cpu: Mapping[str, list[float]]
@@ -52,22 +52,22 @@ class Samples:
     def ratio(self, over: str, under: str) -> Estimate:
         """Time of one candidate over that of another.
 
-        Divided round by round, so that a slow round counts for both.
+        Divided round by round, so that a slow round affects both.
         """
         pairs = zip(self.wall[over], self.wall[under], strict=True)
         return estimate([a / b if b else math.nan for a, b in pairs])
 
     def cpus(self, name: str) -> float:
-        """CPUs that the process had while this candidate ran."""
+        """Number of CPUs used by the process while this candidate ran."""
         return median(c / w for c, w in zip(self.cpu[name], self.wall[name], strict=True))
 
     def on_cpu_time(self) -> Samples:
-        """Samples of the time of the CPUs alone: others on the machine do not count."""
+        """Samples of CPU time, which does not include other processes."""
         return Samples(self.cpu, self.cpu)
 
 
 def estimate(values: list[float]) -> Estimate:
-    """Median and spread of one value a round."""
+    """Median and spread of one value per round."""
     if len(values) < 2:
         return Estimate(values[0], 0.0)
     low, middle, high = quantiles(values, n=4, method="inclusive")
@@ -92,9 +92,9 @@ def interleave(
     min_seconds : float
         A sample repeats the call until it takes about this long.
     pause : float
-        Seconds between samples, or several times that while the process still uses its CPUs: threads of
-        other libraries look for work for 25 to 90 ms after a call, and JAX clears up for 300 after a
-        long one, on the cores that the next candidate needs.
+        Seconds between samples, or several times that while the process still uses its CPUs: threads of other
+        libraries spin for 25 to 90 ms after a call, and JAX cleans up for 300 ms after a long one, on the
+        cores of the next candidate.
     stopwatch : Stopwatch, optional
 
     Returns
@@ -109,7 +109,7 @@ def interleave(
         for name, action in candidates.items():
             _rest(watch, pause)
             if calls[name] > 1:
-                action()  # a short call first wakes the threads that the pause sent to sleep
+                action()  # a short call first wakes the threads that slept in the pause
             sample = _sample(action, calls[name], watch)
             wall[name].append(sample.wall)
             cpu[name].append(sample.cpu)
@@ -117,7 +117,7 @@ def interleave(
 
 
 def _rest(watch: Stopwatch, pause: float) -> None:
-    """Sleep until no thread of the process does anything, for ten pauses at most."""
+    """Sleep until all threads of the process are idle, for ten pauses at most."""
     for _ in range(10):
         before = watch.cpu()
         watch.sleep(pause)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases of the variants: against PyTorch written as their articles do, the peak, and exact attention."""
+"""Cases of the variants: against PyTorch code of their articles, the peak, and exact attention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def efficient(session: Session, name: str) -> list[Row]:
 def linear_causal(session: Session, name: str) -> list[Row]:
     """Causal linear attention: share of the peak by 4 n d^2 operations, and against a cumulative sum.
 
-    PyTorch's form keeps all n matrices S_i, 1 GB a head at this length: one head is enough.
+    PyTorch's form keeps all n matrices S_i, 1 GB per head at this length, so one head is measured.
     """
     q, k, v = random_heads(_HEADS, _N, _DIM)
     what = f"linear attention, causal, {_SHAPE}"
@@ -122,7 +122,7 @@ def _step(call: Callable[..., object], arrays: tuple[Array, ...], options: dict[
 
 
 def kattention(session: Session, name: str) -> list[Row]:
-    """Time of kattention over that of exact attention, with its channels and with the one that it adds."""
+    """Time of kattention over that of exact attention, with the same channels and with one more."""
     n = 3072
     q, k, v = random_heads(_HEADS, n, _DIM)
     wide_q, wide_k = (np.concatenate([x, x[..., :1]], -1) for x in (q, k))
@@ -150,7 +150,7 @@ def kattention(session: Session, name: str) -> list[Row]:
 
 
 def local_global(session: Session, name: str) -> list[Row]:
-    """Time of local and global attention over that of attention of as many keys a query, with no mask."""
+    """Time of local and global attention over that of attention without a mask on as many keys per query."""
     n, radius, first = 4096, 64, 16
     q, k, v = random_heads(_HEADS, n, _DIM)
     seen = first + 2 * radius + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What variants of attention cost, and what their weights are like, against n."""
+"""Figures of the costs and the weights of variants of attention against n."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def draw_costs(
     beside: Sequence[VariantCost] = (),
     legend: bool = True,
 ) -> None:
-    """Time or memory of one call against n, on logarithmic scales: the slope is the power of n.
+    """Draw time or memory of one call against n, on logarithmic scales: the slope is the power of n.
 
-    Costs that were not measured are left out; `what` is "seconds" or "bytes". A variant `beside` them is
-    drawn thin and grey.
+    Costs that were not measured are left out; `what` is "seconds" or "bytes". The variant `beside` is drawn
+    thin and grey.
     """
     measured, grey = (
         [(cost.variant, cost.n, getattr(cost, what)) for cost in each if getattr(cost, what)]
@@ -60,9 +60,9 @@ def draw_costs(
 def draw_weights(
     rows: Sequence[Mapping[str, Any]], ax: Axes, *, what: str = "entropy", legend: bool = True
 ) -> None:
-    """One measure of the variants' weights against n, with rows as ``variant_weights.py --json`` prints them.
+    """Draw one measure of the variants' weights against n, from rows of ``variant_weights.py --json``.
 
-    Entropy is drawn over ln n, support and effective rank over n: 1 is the most they can be.
+    Entropy is divided by ln n, support and effective rank by n, so that the maximum is 1.
     """
     points = [(row["variant"], row["n"], row[what] / _most(what, row["n"])) for row in rows]
     with style():
@@ -75,14 +75,14 @@ def draw_weights(
 
 
 def _most(what: str, n: int) -> float:
-    """The most that a measure can be, by which its figure divides."""
+    """The maximum of a measure, by which its figure divides."""
     if what == "entropy":
         return float(np.log(n))
     return n if what in ("support", "effective_rank") else 1
 
 
 def _draw_lines(ax: Axes, points: Iterable[tuple[str, int, float]], names: Iterable[str]) -> None:
-    """(name, n, value) as one line a name. `names` are of all lines, so that two figures agree in colours."""
+    """Draw (name, n, value) as one line per name; the order of `names` fixes the colours in all figures."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for name, n, value in points:
         lines.setdefault(name, []).append((n, value))

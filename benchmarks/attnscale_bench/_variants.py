@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Time and memory of exact attention and what could replace it, against the number of keys."""
+"""Time and memory of exact attention and its alternatives, against the number of keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _linformer(q: Array, k: Array, v: Array) -> Call:
 
 
 def _article(efficient: bool) -> Callable[[Array, Array, Array], Call]:
-    """The article's two functions, which write every matrix out."""
+    """The article's two functions, with every matrix in memory."""
 
     def prepare(q: Array, k: Array, v: Array) -> Call:
         torch = load_torch()
@@ -68,10 +68,10 @@ VARIANTS: dict[str, Callable[[Array, Array, Array], Call]] = {
 
 @dataclass(frozen=True)
 class VariantCost:
-    """What one call of a variant took in a process of its own.
+    """Cost of one call of a variant in a separate process.
 
-    `seconds` and `bytes` are None, and `why` says why, where it was not run. Bytes are the growth of the
-    resident memory at its peak, the result included.
+    If it was not run, `seconds` and `bytes` are None and `why` has the reason. Bytes are the growth of the
+    resident memory at its peak, including the result.
     """
 
     variant: str
@@ -98,14 +98,15 @@ def run_variants(
     lengths : sequence of int
         Queries and keys, increasing.
     names : sequence of str, optional
-        Keys of ``VARIANTS``; None: those that can run here.
+        Keys of ``VARIANTS``; None for those that can run here.
     heads, head_dim : int
     limit : float
-        A call that would take more seconds, by its last length and slope 2 (or what was seen), is left out.
+        A call predicted to take more seconds, from its last length and slope 2 (or the observed slope), is
+        left out.
     max_bytes : float
-        The same for memory.
+        The limit of memory, likewise.
     progress : callable
-        Called with what runs next.
+        Called with a description of the next call.
 
     Returns
     -------
@@ -158,7 +159,7 @@ def _lengths_of(
 
 
 def _too_much(costs: list[VariantCost], n: int, bounds: tuple[float, float]) -> str:
-    """Why the length n is left out; "" if it is not. Growth is as seen last, and at most quadratic."""
+    """Reason to leave out the length n, or "". Growth is the last observed one, at most quadratic."""
     if not costs:
         return ""
     last = costs[-1]
@@ -180,13 +181,13 @@ def _in_a_process(name: str, n: int, shape: tuple[int, int]) -> str:
 
 
 def print_cost(name: str, n: int, heads: int, head_dim: int) -> None:
-    """Print [bytes, seconds] of a variant: growth of this process, and the median of its calls."""
+    """Print [bytes, seconds] of a variant: growth of this process, and the median time of its calls."""
     rng = np.random.default_rng(0)
     arrays = [np.empty((heads, n, head_dim), np.float32) for _ in range(3)]
     small = [np.ones((heads, 64, head_dim), np.float32) for _ in range(3)]
     for array in arrays:
         rng.standard_normal(dtype=np.float32, out=array)
-    VARIANTS[name](*small)()  # imports and threads are no memory of the variant
+    VARIANTS[name](*small)()  # imports and threads do not count as memory of the variant
     call = VARIANTS[name](*arrays)
     before = resident("VmRSS")
     seconds = [_timed(call)]
@@ -212,7 +213,7 @@ def slope(costs: Sequence[VariantCost], what: str = "seconds") -> float:
 
 
 def crossover(exact: Sequence[VariantCost], other: Sequence[VariantCost]) -> float | None:
-    """The n from which `other` is faster, by straight lines between the lengths; None if it is not seen."""
+    """The n from which `other` is faster, interpolated on logarithmic scales; None if not seen."""
     theirs = {c.n: c.seconds for c in other if c.seconds}
     gaps = [(c.n, math.log(c.seconds / theirs[c.n])) for c in exact if c.seconds and c.n in theirs]
     if not gaps or gaps[-1][1] <= 0:

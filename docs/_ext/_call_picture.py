@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The picture of a call's way through the tree: ``python docs/_ext/_call_picture.py`` writes it."""
+"""The picture of a call's path through the source tree: ``python docs/_ext/_call_picture.py`` writes it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = ROOT / "docs" / "contributing" / "call.svg"
 
-#: Columns of the grid, their width and the gap between two, and the same of rows, in pixels.
+#: Columns of the grid, their width and gap, and height and gap of rows, in pixels.
 COLUMNS, WIDTH, GAP = 4, 205, 15
 HEIGHT, DROP = 62, 26
 
 
 class Box(NamedTuple):
-    """A step of a call: where it stands in the grid, its name, and the files that do it."""
+    """A step of a call: its place in the grid, its name, and its files."""
 
     row: int
     column: int
@@ -56,7 +56,7 @@ def picture() -> str:
     Raises
     ------
     FileNotFoundError
-        If a file that it names does not exist.
+        If a file named in a box does not exist.
     """
     for name in (name for box in BOXES for name in box.files):
         if not (ROOT / name).exists():
@@ -90,7 +90,7 @@ def _size(box: Box) -> int:
 
 
 def _arrow(start: Box, stop: Box) -> str:
-    """From the bottom of a box to the top of the other, below the narrower one."""
+    """Arrow from the bottom of one box to the top of another, at the middle of the narrower one."""
     narrow = min(start, stop, key=_size)
     x = _left(narrow) + _size(narrow) // 2
     return (

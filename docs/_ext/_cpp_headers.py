@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a public C++ header declares, and the comments on it.
+"""Declarations of a public C++ header, with their comments.
 
-The reader knows the style of these headers and no more of C++: clang-format's layout, ``///`` before what it
-is of and ``///<`` behind it, namespaces that are opened and closed at the beginning of a line. Whatever else
-it meets is a HeaderError that names the header and the line.
+The reader knows only the style of these headers: clang-format's layout, ``///`` before a declaration and
+``///<`` behind it, namespaces opened and closed at the beginning of a line. Anything else raises a
+HeaderError that names the header and the line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NOT_CODE = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|(?<!\w)\'(?:\\.|[^\'\\])+\''
 
 
 class HeaderError(ValueError):
-    """What the reader does not understand."""
+    """An error at a line that the reader does not understand."""
 
 
 @dataclass
 class Entry:
-    """What one comment is of: a declaration, or several that stand together."""
+    """A comment and its declaration, or several adjacent ones."""
 
     names: list[str]
     code: list[str]
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass
 class Header:
-    """The comment at the top of a header, and what it declares."""
+    """The comment at the top of a header, and its declarations."""
 
     text: list[str]
     entries: list[Entry]
@@ -41,7 +41,7 @@ class Header:
 
 
 def read_header(source: str, name: str = "header") -> Header:
-    """What a header declares outside of detail, and says of it; not which symbols a shared library shows."""
+    """Read the declarations of a header outside of detail, with comments; export macros are left out."""
     top, once, rest = source.replace("ATTNSCALE_EXPORT ", "").partition("#pragma once\n")
     if not once:
         raise HeaderError(f"{name}: there is no '#pragma once'")
@@ -52,7 +52,7 @@ def read_header(source: str, name: str = "header") -> Header:
 
 
 class _Reader:
-    """Goes through the lines at the level of namespaces."""
+    """Reader of the lines at namespace level."""
 
     def __init__(self, source: str, name: str, first_line: int) -> None:
         self.source, self.name, self.first_line = source, name, first_line
@@ -60,13 +60,13 @@ class _Reader:
         self.scopes: list[str] = []
         self.comment: list[str] = []
         self.entries: list[Entry] = []
-        self.follows = False  # the line stands directly below the entry before it
+        self.follows = False  # the line directly follows the previous entry
 
     def run(self) -> None:
         while self.at < len(self.source):
             self._line(self.source[self.at : self._end_of_line(self.at)])
         if self.scopes or self.comment:
-            raise self._error("the header ends within a namespace, or with a comment of nothing")
+            raise self._error("the header ends within a namespace, or with a comment without a declaration")
 
     def _line(self, line: str) -> None:
         self.start = self.at
@@ -75,7 +75,7 @@ class _Reader:
             self.at += len(line) + 1
         elif not line or line.startswith("//"):
             if self.comment:
-                raise self._error("a comment of nothing ends here")
+                raise self._error("a comment without a declaration ends here")
             self.follows = False
             self.at += len(line) + 1
         elif line.startswith("#"):
@@ -102,7 +102,7 @@ class _Reader:
         self.follows = False
 
     def _directive(self) -> None:
-        """#include and conditions say nothing to readers; macros are entries."""
+        """Skip #include and conditions; macros become entries."""
         while self.source[(end := self._end_of_line(self.at)) - 1] == "\\":
             self.at = end + 1
         self.at = end + 1
@@ -110,7 +110,7 @@ class _Reader:
         if found := re.match(r"#define (\w+)", text):
             self._add(found[1], text)
         elif self.comment:
-            raise self._error("a comment stands before a directive")
+            raise self._error("a comment precedes a directive")
 
     def _declaration(self) -> None:
         end = _end_of_declaration(self.source, self.start, self._error)
@@ -128,7 +128,7 @@ class _Reader:
         head = _without_template(text)
         if head.startswith("static_assert") or re.match(
             r"using [\w:]+;", head
-        ):  # a name that stands elsewhere
+        ):  # a name that is declared elsewhere
             return
         names, code, inside = _described(head, text, self._error)
         self.comment += inside
@@ -164,12 +164,12 @@ class _Reader:
 
 @cache
 def _code_of(text: str) -> str:
-    """The text with spaces for comments, strings and characters: what is counted is code."""
+    """The text with comments, strings and characters replaced by spaces."""
     return _NOT_CODE.sub(lambda found: " " * len(found[0]), text)
 
 
 def _closing(text: str, start: int, error) -> int:
-    """Where the bracket at `start` is closed."""
+    """Position of the bracket that closes the one at `start`."""
     code, depth = _code_of(text), 0
     for at in range(start, len(code)):
         depth += (code[at] in _OPEN) - (code[at] in _CLOSE)
@@ -179,7 +179,7 @@ def _closing(text: str, start: int, error) -> int:
 
 
 def _opens_body(before: str) -> bool:
-    """Whether a brace behind this code opens the body of a function and no initialiser."""
+    """Whether a brace after this code opens the body of a function, not an initialiser."""
     if re.match(r"(enum|struct|class)\b", _without_template(before.lstrip())):
         return False
     if _constructor_list(before) >= 0:
@@ -188,7 +188,7 @@ def _opens_body(before: str) -> bool:
 
 
 def _constructor_list(code: str) -> int:
-    """Where the list of members of a constructor begins: at a colon behind its parameters; -1: nowhere."""
+    """Start of a constructor's member list, the colon after its parameters; -1 if there is none."""
     depth = 0
     for at, each in enumerate(code):
         depth += (each in _OPEN) - (each in _CLOSE)
@@ -199,7 +199,7 @@ def _constructor_list(code: str) -> int:
 
 
 def _end_of_declaration(text: str, start: int, error) -> int:
-    """Behind the semicolon, or behind the body of a function."""
+    """Position after the semicolon, or after the body of a function."""
     code, at = _code_of(text), start
     while at < len(code):
         if code[at] == ";":
@@ -230,7 +230,7 @@ def _without_template(text: str) -> str:
 
 
 def _described(head: str, text: str, error) -> tuple[str, str, list[str]]:
-    """Name, what is shown, and a comment that stands on the first line of a struct."""
+    """Name, the text to show, and the comment on the first line of a struct."""
     if found := re.match(r"(?:enum class|struct|class) (\w+)", head):
         return found[1], *_type(text, head.startswith("enum"), error)
     if found := re.match(r"(?:using|concept) (\w+) =", head):
@@ -254,7 +254,7 @@ def _described(head: str, text: str, error) -> tuple[str, str, list[str]]:
 
 
 def _top_level(code: str):
-    """(place, character) outside of all brackets, opening ones among them."""
+    """(place, character) outside of all brackets, including opening ones."""
     depth = 0
     for at, each in enumerate(code):
         depth -= each in _CLOSE
@@ -280,7 +280,7 @@ def _type(text: str, is_enum: bool, error) -> tuple[str, list[str]]:
 
 
 def _public_members(body: str, error) -> str:
-    """Members without bodies of functions, up to those that are private."""
+    """Public members, without bodies of functions."""
     code = _code_of(body)
     private = re.search(r"^ private:$|^ protected:$", code, re.MULTILINE)
     body = body[: private.start()] if private else body

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page for each public C++ header, written from what it declares and says, so that it cannot go stale."""
+"""A page for each public C++ header, generated from its declarations and comments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from _cpp_headers import Entry, Header, HeaderError, read_header
 from _generated import write_generated
 
-#: Programs of cpp/examples that are the example of a header; the others have theirs in the C++ tests.
+#: Programs of cpp/examples that serve as the example of a header; other examples are in the C++ tests.
 PROGRAMS = {
     "attention.hpp": "entropy",
     "attention_gradients.hpp": "gradients",
@@ -21,14 +21,14 @@ PROGRAMS = {
 
 
 def read_index(readme: str) -> dict[str, str]:
-    """Headers that users include, with what each is, from the table of cpp/README.md."""
+    """Headers that users include, with a description of each, from the table of cpp/README.md."""
     table = readme.split("## include/attnscale: what users include")[1].split("Installed beside them")[0]
     rows = re.findall(r"^\| `(\w+\.hpp)` \| (.*) \|$", table, re.MULTILINE)
     return {name: what for name, what in rows if name != "attnscale.hpp"}
 
 
 def read_examples(tests: str) -> dict[str, str]:
-    """Bodies of the cases "example of NAME" of a C++ test, whose checks become assertions."""
+    """Bodies of the cases "example of NAME" of a C++ test, with checks turned into assertions."""
     case = re.compile(r'^TEST_CASE\("example of (\w+\.hpp)"\) \{\n(.*?)\n\}$', re.MULTILINE | re.DOTALL)
     found = case.findall(tests)
     return {name: _dedented(body).replace("CHECK(", "assert(") for name, body in found}
@@ -39,7 +39,7 @@ def _dedented(body: str) -> str:
 
 
 def write_cpp_pages(folder: Path, cpp: Path) -> None:
-    """One page for each header of the table; pages of before are removed."""
+    """Write one page for each header of the table, and remove old pages."""
     index = read_index((cpp / "README.md").read_text(encoding="utf-8"))
     examples = read_examples((cpp / "tests" / "test_user_code.cpp").read_text(encoding="utf-8"))
     wrong = index.keys() ^ (examples.keys() | PROGRAMS.keys())
@@ -53,7 +53,7 @@ def write_cpp_pages(folder: Path, cpp: Path) -> None:
 
 
 def cpp_index(cpp: Path) -> str:
-    """A row for each header of the table, with its page."""
+    """A row for each header of the table, with a link to its page."""
     index = read_index((cpp / "README.md").read_text(encoding="utf-8"))
     rows = [
         f"| [`{name}`](../cpp/{name.removesuffix('.hpp')}.md) | {_escaped(what)} |"
@@ -84,7 +84,7 @@ def _block(code: str) -> str:
 
 
 def _prose(lines: list[str]) -> str:
-    """Paragraphs of a comment; what is indented is shown as it stands."""
+    """Paragraphs of a comment; indented text is shown verbatim."""
     parts: list[tuple[bool, list[str]]] = []
     for line in lines:
         indented = line.startswith("  ") if line else bool(parts) and parts[-1][0]
@@ -103,7 +103,7 @@ def _prose(lines: list[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Nothing in a comment is markup but `code`; what begins a line begins no list and no comment."""
+    """Escape all markup in a comment except `code`, also at the beginning of a line."""
     parts = re.split(r"(`[^`]+`)", text)
     parts[::2] = [re.sub(r"([\\`*_{}\[\]<>$|#~])", r"\\\1", each) for each in parts[::2]]
     return re.sub(r"^(\d*)(?=[+%-]|[.)] )", r"\1\\", "".join(parts), flags=re.MULTILINE)

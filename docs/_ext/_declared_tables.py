@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists of experiments, options, engines and reports, written from what declares them."""
+"""Lists of experiments, options, engines and reports, generated from their declarations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _public(module):
 
 
 def _by_module(package, members):
-    """Directives for members of a package, below what the first line of each of its files says."""
+    """Directives for members of a package, under the first line of each of its files."""
     files = {}
     for each in members:
         files.setdefault(each.__module__, []).append(_directive(each))
@@ -68,7 +68,7 @@ def _by_module(package, members):
 
 
 def _directive(what):
-    """A function, or a class with what it has beside the methods of the laws or states that it is one of."""
+    """A directive for a function, or for a class with the members that it adds to its base."""
     if not inspect.isclass(what):
         return f".. autofunction:: {what.__name__}"
     known = {each for base in what.__mro__[1:] for each in vars(base)}
@@ -78,7 +78,7 @@ def _directive(what):
 
 
 def _options():
-    """Every option of the command line, with the commands that have it."""
+    """Every option of the command line, with its commands."""
     commands = build_parser()._subparsers._group_actions[0].choices
     rows = ["| option | meaning | commands |", "|---|---|---|"]
     for option in OPTIONS.values():
@@ -93,7 +93,7 @@ def _options():
 
 
 def _flags(parser):
-    """Long spellings of the options of a command and of those below it."""
+    """Long spellings of the options of a command and of its subcommands."""
     found = {action.option_strings[-1] for action in parser._actions if action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -102,7 +102,7 @@ def _flags(parser):
 
 
 def _frameworks():
-    """Every report about a framework, with its thread, and with what mended the defect."""
+    """Every report about a framework, with its thread and the fix."""
     head = ("name", "what it computes instead", "in", "thread", "versions", "mended")
     rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, framework in FRAMEWORKS.items():
@@ -115,7 +115,7 @@ def _frameworks():
 
 
 def _models(key, rows):
-    """Models whose rules were read in code that no test runs, by the key of their config."""
+    """Models whose rules were read from code that no test runs, by the key of their config."""
     lines = [f"| models | {key} | scale |", "|---|---|---|"]
     for row in rows:
         types = ", ".join(f"`{kind}`" for kind in row.family.types)
@@ -124,7 +124,7 @@ def _models(key, rows):
 
 
 def _scanned():
-    """What the last run of ``make audit-scan`` found, as it stored it."""
+    """The stored result of the last ``make audit-scan``."""
     file = Path(studies.__file__).resolve().parents[2] / "tools" / "audit" / "coverage.json"
     found = json.loads(file.read_text(encoding="utf-8"))
     types, configs = (Counter(found[name]) for name in ("types", "configs"))
@@ -143,7 +143,7 @@ keys, with a warning."""
 
 
 def _thread(address):
-    """A link that is called by the repository and the number of the thread, or by the commit."""
+    """A link named by the repository and the number of the thread, or by the commit."""
     if not address:
         return ""
     repository, kind, which = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/(\w+)/(\w+)", address).groups()
@@ -158,7 +158,7 @@ def _row(name):
 
 
 def _studies():
-    """Files of the studies, which are read where they cannot be imported, without PyTorch."""
+    """Files of the studies, read as text because importing them needs PyTorch."""
     folder = Path(studies.__file__).parent
     return sorted(folder.glob("[a-z]*.py"))
 
@@ -171,7 +171,7 @@ def _study(path):
 
 
 def _class_methods(path, name):
-    """Names of the class methods of a class in a file: those of a study are designs of their own."""
+    """Names of the class methods of a class in a file; for a study these are its designs."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The example of a report that the site shows, measured when the site is built."""
+"""The example report of the site, measured when the site is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attnscale._report.page import has_core
 
 
 def example_report():
-    """The page of the heads that come with the package, by its name."""
+    """The report on the shipped heads, by file name."""
     data = at.datasets.minilm_qk()
     found = at.report(
         *(data.query, data.key),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files of the site that are written from the package: what is unchanged stays, for the builder's cache."""
+"""Generated files of the site; unchanged files are not rewritten, for the builder's cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_generated(folder, contents):
-    """Make `folder` hold these files (text or bytes by name) and no others."""
+    """Make `folder` hold exactly these files (text or bytes by name)."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.is_file() and path.name not in contents:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The formulas of the laws, typeset: what stands in a law's ``formula``, and the same in LaTeX.
+"""The formulas of the laws in LaTeX, by the ``formula`` of a law.
 
-A part with a line of its own stands behind ``quad``. A law is found by its formula: where that changes,
-the build stops until it is typeset again.
+``quad`` begins a part on its own line. If a law's formula changes, the build stops until it is typeset again.
 """
 
 from __future__ import annotations

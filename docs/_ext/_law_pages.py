@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A page for each family of laws, written from the laws themselves, so that it cannot go stale."""
+"""A page for each family of laws, generated from the laws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from _law_formulas import typeset
 from attnscale import laws
 from attnscale.laws._registry import class_of
 
-# What a law without defaults is tabulated with.
+# Parameters in the tables for laws without defaults.
 EXAMPLES = {
     "constant": {"value": 1 / 16},
     "per_head": {"values": 1.5},
@@ -37,7 +37,7 @@ HEAD_DIM = 64
 
 
 def write_law_pages(folder):
-    """One page for each module of attnscale.laws that defines laws; pages of before are removed."""
+    """Write one page for each module of attnscale.laws that defines laws, and remove old pages."""
     families = {}
     for name in laws.names():
         law = class_of(name)
@@ -93,7 +93,7 @@ def _values(law):
 
 
 def series(law, lengths, measured):
-    """What is counted, where, and the multiples there: at `measured` where n is no number of keys."""
+    """The counted quantity, its values, and the multiples there; `measured` if n is not a number of keys."""
     if law.meaning.is_distance:
         return "distance", lengths, law.factor(lengths)
     if law.meaning.at_position is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of all laws, with a small curve each, written from the laws themselves."""
+"""The table of all laws, with a small curve each, generated from the laws."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from attnscale import laws
 from attnscale.laws._registry import class_of
 
 POINTS = np.unique(np.geomspace(LENGTHS[0], LENGTHS[-1], 25).astype(int))
-WIDTH, HEIGHT = 96, 36  # of the plane that a curve is drawn on, in pixels; its last value stands beside it
+WIDTH, HEIGHT = 96, 36  # pixels of a curve's plot; the last value is printed beside it
 
 
 def law_table():
-    """One row for each law: its name with a link, formula, what n counts, who uses it, and a curve."""
+    """One row per law: name with a link, formula, meaning of n, users, and a curve."""
     rows = [_row(class_of(name)) for name in laws.names() if class_of(name) is not None]
     header = "| law, multiple of $1/\\sqrt d$ | scale of $q \\cdot k$ | what $n$ counts | used by |"
     return "\n".join([header, "|---|---|---|---|", *rows])
@@ -27,7 +27,7 @@ def _row(law):
 
 
 def _curve(law):
-    """An SVG with the multiple against n: from 0 up, with a dotted line at the standard scale."""
+    """An SVG with the multiple against n, from 0 up, with a dotted line at the standard scale."""
     counted, n, values = series(law, POINTS, np.linspace(1, 8, 49))
     n, values = np.asarray(n), np.broadcast_to(values, len(n))
     place = (

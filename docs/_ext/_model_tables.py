@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is known of each model type of transformers, from the table that the tests hold ``record`` against."""
+"""Tables of the model types of transformers, from the table with which the tests compare ``record``."""
 
 from __future__ import annotations
 

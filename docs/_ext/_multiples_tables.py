@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-#: Rows of the tables: the experiment, the labels of the reading, and how a page calls it.
+#: Rows of the tables: the experiment, the labels of the reading, and its name on a page.
 READINGS = (
     ("text_multiples", {"reading": "clipped"}, "text, distances clipped"),
     ("text_multiples", {"reading": "as trained"}, "text, as trained"),
@@ -15,7 +15,7 @@ _WITHOUT_TORCH = "This table needs PyTorch where the site is built."
 
 
 def multiples_texts():
-    """The text of each file to include: best multiples by length, and how they grow."""
+    """The text of each file to include: best multiples by length, and their growth."""
     if find_spec("torch") is None:
         return {"multiples.md": _WITHOUT_TORCH, "multiples-growth.md": _WITHOUT_TORCH}
     found = [(title, _best(name, labels)) for name, labels, title in READINGS]
@@ -30,7 +30,7 @@ def _best(name, labels):
 
 
 def by_length(found):
-    """A row for each reading and length: the best multiple, how flat the loss is there, and the laws."""
+    """A row for each reading and length: best multiple, flatness of the loss there, and laws."""
     rows = [
         "| read | n | best multiple | within one error of the least loss | log n |",
         "|---|---|---|---|---|",

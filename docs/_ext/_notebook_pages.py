@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Notebooks as the site shows them: what a cell asserts stands below it, folded away."""
+"""Notebooks on the site, with assertions folded below their cells."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FOLDED = "hide-input"
 
 
 def notebook_page(text):
-    """The text of an .ipynb file whose assertions are moved to cells of their own, which the theme folds.
+    """The text of an .ipynb file with assertions moved to separate cells, which the theme folds.
 
-    Links to pages start from notebooks/ in the repository, and from tutorials/ on the site.
+    Links to pages are relative to notebooks/ in the repository, and to tutorials/ on the site.
     """
     page = json.loads(text.replace("](../docs/", "](../"))
     page["cells"] = [part for cell in page["cells"] for part in _parts(cell)]
@@ -38,7 +38,7 @@ def _parts(cell):
 
 
 def _checks(statement):
-    """Whether a statement does nothing but check."""
+    """Whether a statement only checks."""
     if isinstance(statement, ast.For | ast.With | ast.If):
         return all(map(_checks, statement.body)) and not getattr(statement, "orelse", None)
     call = statement.value if isinstance(statement, ast.Expr) else None

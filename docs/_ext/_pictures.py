@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pictures that the package computes: small ones of the start page, and the figure of the page on figures."""
+"""Computed pictures: small ones for the start page, and the figure of the page on figures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import attnscale as at
 import matplotlib.pyplot as plt
 import numpy as np
 
-SIZE = (3.4, 2.0)  # inches; a card shows it some 300 pixels wide
+SIZE = (3.4, 2.0)  # inches; about 300 pixels wide on a card
 DPI = 200
 
 
 def pictures():
-    """A PNG by its name for each function below."""
+    """A PNG by name for each function below."""
     drawn = (
         *(entropy_of_heads, map_of_heads, sharper_weights),
         *(laws, weights_of_a_row, phases, sparse_weights, needle, errors),
@@ -28,7 +28,7 @@ def pictures():
 
 
 def figure_of_page():
-    """The figure that the first example of the page on figures draws."""
+    """The figure of the first example on the page on figures."""
     page = Path(__file__).parents[1] / "how-to" / "figures.md"
     code = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)[1]
     names = {}
@@ -68,7 +68,7 @@ def map_of_heads(ax):
 
 
 def weights_of_a_row(ax):
-    """What one word of the text looks at, in one head."""
+    """The weights of one word of the text, in one head."""
     data = at.datasets.minilm_qk()
     weights = at.attention_weights(data.query[12, :9], data.key[12, :9])[-1]
     ax.barh(np.arange(9), weights, color=at.plot.COLOURS[0])
@@ -113,7 +113,7 @@ def sparse_weights(ax):
 
 
 def needle(ax):
-    """The weight of a key to be found among random ones, in expectation."""
+    """The expected weight of a key to be found among random ones."""
     n = np.geomspace(64, 16384, 17).astype(int)
     for colour, (name, beta) in zip(
         at.plot.COLOURS, {"standard": 1.0, "log_n(base=64)": np.log(n) / np.log(64)}.items(), strict=False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the page of the playground runs: the core in WebAssembly, in the page, and the scripts around it."""
+"""Code of the playground page: the core in WebAssembly and the scripts around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WebAssembly: <code>make docs</code> in a checkout builds both, and then things c
 
 
 def playground():
-    """The end of the page, as HTML; the text of the page is that of playground.md."""
+    """The end of the page, as HTML; its text is in playground.md."""
     if not has_core():
         return MISSING
     own = {each.name: each.read_text(encoding="utf-8") for each in OWN.iterdir()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of what stored runs measured, written as the site is built: none of their numbers is typed."""
+"""Tables of stored runs, generated when the site is built: no number is typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-#: Names of the laws of a training, and of the ways to read a model, as tables have them.
+#: Names in the tables: laws in training, and ways to read a model.
 TRAINED = {"standard": r"$1/\sqrt d$", "log_n": r"$\log_{256} n$", "ssmax": "SSMax"}
 READ = {
     "as trained": "as trained",
@@ -20,7 +20,7 @@ READ = {
 _WITHOUT_TORCH = "This table needs PyTorch where the site is built."
 
 
-#: The file of each table: what builds it, the study, and the stored runs that it is built from.
+#: The file of each table: its function, the study, and the stored runs.
 TABLES = {
     "run-masked.md": ("masked_accuracy", "length_generalization", "full", "large"),
     "run-masked-compared.md": ("masked_compared", "length_generalization", "full", "cpu", "large"),
@@ -61,7 +61,7 @@ def run_texts():
 
 
 def shown(by_seed, form=".3f"):
-    """Mean and standard error over the seeds; nothing where there was no measurement."""
+    """Mean and standard error over the seeds; empty without a measurement."""
     by_seed = np.asarray(by_seed, float)
     if not np.isfinite(by_seed).all():
         return ""
@@ -70,13 +70,13 @@ def shown(by_seed, form=".3f"):
 
 
 def table(head, rows):
-    """A table of Markdown: titles of the columns, and rows of cells."""
+    """A Markdown table from titles of the columns and rows of cells."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 def causal_late(run):
-    """The loss late in long texts: in windows, and what each way to read whole texts adds to that."""
+    """Loss late in long texts: in windows, and the difference of each reading of whole texts."""
     rows = []
     for positions in run.axes["positions"]:
         for law in run.axes["trained"]:
@@ -90,7 +90,7 @@ def causal_late(run):
 
 
 def causal_by_length(run):
-    """What whole texts add to the loss in windows by the number of keys, trained under the standard scale."""
+    """Loss of whole texts less that in windows by number of keys, trained under the standard scale."""
     lengths = [n for n in run.variables["nll"].coords["n"] if n > run.parameters["train_length"]]
     rows = []
     for positions in run.axes["positions"]:
@@ -104,7 +104,7 @@ def causal_by_length(run):
 
 
 def causal_entropy(run):
-    """The mean entropy of the rows by the number of keys, trained under each scale and read as trained."""
+    """Mean entropy of the rows by number of keys, trained under each scale and read as trained."""
     lengths = [n for n in run.variables["nll"].coords["n"] if n >= run.parameters["train_length"] // 4]
     rows = []
     for positions in run.axes["positions"]:
@@ -115,7 +115,7 @@ def causal_entropy(run):
 
 
 def causal_by_book(run):
-    """What laws give late in long texts of each book, and what whole texts add, without positions."""
+    """Gain of laws late in long texts of each book, and added loss of whole texts, without positions."""
     from studies.data.corpus import package_of
 
     names = run.facts["source"]["held_out"]["names"]
@@ -167,7 +167,7 @@ def paired(run):
 
 
 def hybrids_sizes(run):
-    """The loss by width and heads, and what one head of dot products costs, in all and by place."""
+    """Loss by width and heads, and the cost of one dot-product head, in total and by position."""
     places = [each for each in run.variables["nll_by_position"].coords["position"] if each >= 32]
     rows = []
     for heads in (4, 16):
@@ -187,19 +187,19 @@ def hybrids_sizes(run):
 
 
 def there(values):
-    """The seeds of which every number was measured."""
+    """The seeds with all numbers measured."""
     values = np.asarray(values, float)
     return values[np.isfinite(values.reshape(len(values), -1)).all(-1)]
 
 
 def cells(by_seed, form=".3f"):
-    """A cell for each column of (seeds, columns): mean and error, or the number of the only seed."""
+    """A cell for each column of (seeds, columns): mean and error, or the number of a single seed."""
     kept = there(by_seed)
     return [shown(each, form) if len(kept) > 1 else f"{each[0]:{form}}" for each in kept.T]
 
 
 def of_masked(run, quantity, law="standard", *, trained="O", reading="as trained"):
-    """Of the masked language models with rotary positions: (seeds, lengths)."""
+    """Values of the masked language models with rotary positions: (seeds, lengths)."""
     return run.select(quantity, positions="rotary", trained=trained, reading=reading, law=law)
 
 
@@ -208,7 +208,7 @@ def masked_lengths(run):
 
 
 def masked_accuracy(full, large):
-    """The accuracy of O in percent, with that of the article's one run, and with distances clipped."""
+    """Accuracy of O in percent, with that of the article's one run, and with clipped distances."""
     rows = [("article", "43.27", "36.53", "23.02", "15.12", "11.54")]
     for title, run in (("3 layers", full), ("6 layers", large)):
         for reading, said in (("as trained", title), ("clipped", f"{title}, distances clipped at 48")):
@@ -227,7 +227,7 @@ def masked_compared(full, cpu, large):
 
 
 def masked_same_weights(full, large):
-    """What laws put into O add to its accuracy, in points."""
+    """Accuracy gained by laws put into O, in points."""
     laws = {
         "log_n": r"$\log_{64} n$",
         "annealed": "annealed",
@@ -245,7 +245,7 @@ def masked_same_weights(full, large):
 
 
 def masked_likelihood(full, large):
-    """What log n put into O adds to the nats of a masked token."""
+    """Nats of a masked token gained by log n put into O."""
     rows = []
     for reading, distances in (("as trained", "as trained"), ("clipped", "clipped at 48")):
         for layers, run in ((3, full), (6, large)):
@@ -255,7 +255,7 @@ def masked_likelihood(full, large):
 
 
 def contexts(run):
-    """The accuracy of models trained at 32 tokens that see their own key."""
+    """Accuracy of models trained at 32 tokens, whose nodes see their own key."""
     rows = []
     for task, title in (("context", "context"), ("graph", "graph (stochastic block model)")):
         for law, scale in (("standard", r"$1/\sqrt d$"), ("log_n", r"$\log_{32} n$")):
@@ -265,7 +265,7 @@ def contexts(run):
 
 
 def contexts_at_all_lengths(run):
-    """The accuracy by the lengths and the law of the training, and by the law of the reading."""
+    """Accuracy by lengths and law in training, and by the law of the reading."""
     rows = [
         (title, *cells(run.select("accuracy", trained=trained, law=law)[0, 0][:, [0, 2, 4, 5]]))
         for title, trained, law in (
@@ -281,7 +281,7 @@ def contexts_at_all_lengths(run):
     return table(("accuracy at n, under the law of the training", 32, 128, 512, 1024), rows)
 
 
-#: The laws and normalizers of the tasks where only the length changes, as their tables have them.
+#: Names in the tables: laws and normalizers of the tasks where only the length changes.
 TASK_LAWS = {
     "standard": r"$1/\sqrt d$",
     "log_n": r"$\log_{16} n$",
@@ -295,7 +295,7 @@ TASK_LAWS = {
 
 
 def needles(run):
-    """The accuracy at the needle under the standard scale, and what each law adds to it."""
+    """Accuracy at the needle under the standard scale, and the gain of each law."""
     lengths = (16, 256, 1024, 4096)
     of = {
         law: np.stack(
@@ -313,7 +313,7 @@ def needles(run):
 
 
 def counts(run):
-    """The accuracy at majority and average, at 1024 tokens and at 4096."""
+    """Accuracy at majority and average, at 1024 tokens and at 4096."""
     rows = []
     for law, title in TASK_LAWS.items():
         means = {
@@ -327,7 +327,7 @@ def counts(run):
 
 
 def two_heads(run):
-    """The accuracy in rows of 1024 tokens, of the models that are in a claim or beside one."""
+    """Accuracy in rows of 1024 tokens, of the models in the claims and related ones."""
     heads = {"one": "one of 64", "shared": "two of 64, same scores", "two": "two of 32"}
     scales = {
         "standard": r"$1/\sqrt d$",
@@ -347,7 +347,7 @@ def two_heads(run):
 
 
 def two_heads_kept(run):
-    """The accuracy in the longest rows, and what that is of the accuracy at the training length."""
+    """Accuracy in the longest rows, and its share of the accuracy at the training length."""
     scales = {
         "one: standard": r"$1/\sqrt d$",
         "one: log_n": r"$\log_6(n)/\sqrt d$",
@@ -367,14 +367,14 @@ def two_heads_kept(run):
 
 
 def recall(run):
-    """The accuracy by the number of pairs."""
+    """Accuracy by number of pairs."""
     rows = [(each, *map(shown, run.select("accuracy", variant=each))) for each in run.axes["variant"]]
     pairs = run.axes["pairs"]
     return table(("heads", f"P = {pairs[0]}", *pairs[1:]), rows)
 
 
 def hybrids(run):
-    """The loss on text, and that less the loss of dot products alone, over the models that ended."""
+    """Loss on text, and its difference to dot products alone, over the finished models."""
     titles = {"4 sparse": "4 sparse (entmax, alpha 1.5)"}
     dot = run.select("nll", variant="4 dot")
     rows = [("4 dot", shown(dot), "")]
@@ -393,7 +393,7 @@ def hybrids(run):
 
 
 def scales(run):
-    """The error of the retrieved half of recall, by what is learned; the model that fails stands apart."""
+    """Error of the retrieved half of recall, by the learned parts; the failed model is listed separately."""
     rows = []
     for kind, title in (
         ("", "queries and keys as they are"),
@@ -409,7 +409,7 @@ def scales(run):
 
 
 def _without_the_stuck(errors):
-    """Mean and error, but for a model that did not learn the task."""
+    """Mean and error without a model that did not learn the task."""
     stuck = errors > 0.5
     if stuck.any():
         (alone,) = errors[stuck]
@@ -418,7 +418,7 @@ def _without_the_stuck(errors):
 
 
 def scales_of_normalised_rows(run):
-    """The mean errors of both halves of recall, by the fixed factor or what is learned."""
+    """Mean errors of both halves of recall, by fixed factor or learned scale."""
     titles = [f"fixed, {cosine}" for cosine in (4, 8, 16, 32, 64)]
     titles += ["one learned", "one a head", r"one a head, times $\ln n$"]
     rows = []
@@ -430,7 +430,7 @@ def scales_of_normalised_rows(run):
 
 
 def layers(run):
-    """The least and the largest mean cosine of a layer's updates, by the layer that it is fed from."""
+    """Least and largest mean cosine of a layer's updates, by the layer of its input."""
     near = {"1 below": -1, "2 below": -2, "3 below": -3, "1 above": 1}
     rows = []
     for model, title in (("trained", "cosine of updates"), ("untrained", "the control")):
@@ -445,7 +445,7 @@ def layers(run):
 
 
 def collapse(run):
-    """The loss on new text by guard and learning rate, and the entropy where nothing was done."""
+    """Loss on new text by guard and learning rate, and the entropy without a guard."""
     guards = ("nothing", "normalised queries and keys", "sigma-reparametrisation", "entropy floor")
     rates = run.axes["learning_rate"]
     rows = [

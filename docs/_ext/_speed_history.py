@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of the history of speed, written as the site is built."""
+"""The table of the history of speed, generated when the site is built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 HISTORY = Path(__file__).parents[2] / "benchmarks" / "history.jsonl"
-#: Rows of the benchmark by the heading of their column.
+#: Rows of the benchmark by column heading.
 COLUMNS = {
     "forward, of the peak": "forward_64",
     "backward, of the peak": "backward_64",
@@ -17,7 +17,7 @@ COLUMNS = {
     "forward faster than PyTorch": "forward_64_torch",
     "output and entropy faster than by hand in NumPy": "by_hand_numpy",
 }
-#: The newest runs alone, so that the table stays short.
+#: Most runs in the table, the newest.
 MOST = 30
 _FORMS = {"ratio": "{:.2f}x", "share": "{:.1%}", "extra": "{:+.1%}"}
 
@@ -38,7 +38,7 @@ def speed_history(path=HISTORY):
 
 
 def _cell(run, name):
-    """Value and scatter of a row, with a star where other processes took part of the cores."""
+    """Value and scatter of a row, with a star if other processes took part of the cores."""
     if name not in run["rows"]:
         return "-"
     unit, value, spread = run["rows"][name]

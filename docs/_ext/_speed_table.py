@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of what was measured, written as the site is built: shares and ratios, and costs of variants."""
+"""Tables of speed, generated when the site is built: shares and ratios, and costs of variants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 _BASELINE = Path(__file__).parents[2] / "benchmarks" / "baseline.json"
 _VARIANTS = Path(__file__).parents[1] / "_measured" / "variants.json"
 
-#: Titles of rows, and the rows of the file that each shows. What is bold misses a target of the report.
+#: Titles of rows, and the rows of the file for each. Bold titles miss a target of the report.
 MEASURED = {
     "**forward**, n = 3072, d = 64 / 128 / 32, of the peak": "forward_64 forward_128 forward_32",
     "forward, n = 512, d = 64 / 128 / 32, of the peak": "forward_512_64 forward_512_128 forward_512_32",
@@ -72,7 +72,7 @@ MEASURED = {
 
 
 def speed_table():
-    """A row for each title: the numbers, and the largest of their scatters."""
+    """A row for each title: the numbers and their largest scatter."""
     kept = json.loads(_BASELINE.read_text(encoding="utf-8"))["rows"]
     lines = ["| row | measured | +- |", "|---|---|---|"]
     for title, names in MEASURED.items():
@@ -85,7 +85,7 @@ def speed_table():
 
 
 def variants_table():
-    """A row for each variant: milliseconds of a call by n, and the power of n that they grow with."""
+    """A row for each variant: milliseconds of a call by n, and the power of n of their growth."""
     kept = json.loads(_VARIANTS.read_text(encoding="utf-8"))
     lengths = sorted({each["n"] for each in kept["costs"]})
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of verdicts, evaluated on the stored runs as the site is built: none of their numbers is typed."""
+"""Tables of verdicts, evaluated on the stored runs when the site is built: no number is typed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import studies
 
-#: Stored runs, as ``attnscale train NAME --judge RUN`` calls them; the reduced ones are for tests.
+#: Stored runs, by the names of ``attnscale train NAME --judge RUN``; reduced runs are for tests.
 RUNS = ("full", "large", "cpu", "paired")
-#: Stored runs with claims of their own, which have a table of their own.
+#: Stored runs with their own claims and table.
 OWN_CLAIMS = {
     "causal_length": ("packages",),
     "context": ("lengths",),
@@ -36,13 +36,13 @@ def verdict_texts():
 
 
 def _names():
-    """Names of the studies, also where they cannot be imported."""
+    """Names of the studies, without importing them."""
     folder = Path(studies.__file__).parent
     return sorted(path.stem for path in folder.glob("[a-z]*.py"))
 
 
 def _verdicts(name, runs):
-    """The verdict of each of these runs of a study that is stored."""
+    """The verdicts of the stored ones of these runs of a study."""
     found = {}
     for run in runs:
         try:
@@ -53,7 +53,7 @@ def _verdicts(name, runs):
 
 
 def claims(verdicts):
-    """A row for each claim: its outcome in each run."""
+    """A row for each claim, with its outcome in each run."""
     rows = ["| experiment | claim | verdict |", "|---|---|---|"]
     for name, found in verdicts.items():
         for i, claim in enumerate(next(iter(found.values())).claims):

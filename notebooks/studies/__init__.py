@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Studies that train, one in each file, with their models, their data and the results of their runs."""
+"""Studies, one per file, with their models, their data and the results of their runs."""
 
 from __future__ import annotations
 

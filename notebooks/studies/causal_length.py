@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T15 in prose: a causal language model, trained at one length and read at others; the loss by position."""
+"""T15 in prose: loss by position of a causal language model, trained at one length and read at others."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     pass
 
 
-#: Ways to read a model: in windows of the training length or an eighth of it; whole texts, as it was trained
-#: or under a law that is put in; the same with clipped distances. "x 1.3" after "windows", or in place of a
-#: law, is 1.3 times the trained scale.
+#: Ways to read a model: in windows of the training length or an eighth of it; whole texts, as trained or
+#: under a law put in; whole texts with clipped distances. "x 1.3" after "windows", or in place of a law, is
+#: 1.3 times the trained scale.
 READINGS = (
     "windows / 8",
     "windows",
@@ -53,7 +53,7 @@ _READING = re.compile(
     r"(?:(windows)(?: / (8))?|(clipped)? ?(log_n|yarn|root_log)?(?:as trained)?)(?: ?x ([\d.]+))?"
 )
 _PUT_IN = ("log_n", "yarn")
-#: Works of seven different authors or projects, on different things.
+#: Works of seven different authors or projects, on different subjects.
 _PACKAGES = (
     "anarchism",
     "debian-policy",
@@ -63,26 +63,26 @@ _PACKAGES = (
     "mh-book",
     "png-definitive-guide",
 )
-_SHARPENED = (0.85, 1.15, 1.3, 1.5)  # of the trained scale, in windows: the control of what a law gives
-_CONSTANT = 1.3  # put into whole texts beside laws
+_SHARPENED = (0.85, 1.15, 1.3, 1.5)  # multiples of the trained scale, in windows: the control for laws
+_CONSTANT = 1.3  # multiple for whole texts, compared with laws
 _ROTARY = ("rotary", "plain rotary")
-_PARTS = 20  # of the training; the mean loss of each is kept
-_FIRST = 16  # rows of up to so many keys are one group; the groups after it double
+_PARTS = 20  # parts of the training; the mean loss of each is stored
+_FIRST = 16  # rows of up to 16 keys are the first group; each later group doubles that
 
 
 @dataclass(frozen=True)
 class CausalLength(Trained, Study):
-    """What a causal language model loses beyond its training length, and what a law gives back (T15).
+    """Loss of a causal language model beyond its training length, and its reduction by a law (T15).
 
     A causal transformer without positions, with ALiBi or with rotary positions, or a usual one with rotary
     positions, learns the next token of English prose at 256 tokens under 1/sqrt(d), log n or SSMax. It is
-    read at 4096: as it was trained, with log n or YaRN's temperature put in, with clipped distances, and in
-    windows of 256 tokens. A query in a causal row of i keys has the law of n = i. The same tokens are read in
-    every way, so what a model loses on whole texts and not in windows comes from the length alone: without
-    positions from the number of keys.
+    read at 4096: as trained, with log n or YaRN's temperature put in, with clipped distances, and in windows
+    of 256 tokens. In a causal row of i keys the law has n = i. Every reading has the same tokens, so a higher
+    loss on whole texts than in windows comes from the length alone; without positions, from the number of
+    keys.
 
-    ``CausalLength.by_package()`` is the run "packages": texts of packages that are held out whole, and models
-    without positions.
+    ``CausalLength.by_package()`` is the run "packages": whole packages are held out, and models have no
+    positions.
 
     Variables: nll and entropy by reading and number of keys, late (the nll of the second half of
     the texts), slope, loss.
@@ -91,11 +91,11 @@ class CausalLength(Trained, Study):
     ----------
     corpus : str
         A folder with English prose in files of text or HTML, such as unpacked packages of Debian, or
-        "docstrings": those of Python's library.
+        "docstrings" for those of Python's library.
     layers, width, heads, vocabulary : int
         Sizes of the model, which is normalised before each part.
     positions : tuple of {"none", "alibi", "rotary", "plain rotary"}
-        The last is a usual transformer; all others have a short convolution and smeared keys.
+        The last is an ordinary transformer; all others have a short convolution and smeared keys.
     trained : tuple of {"standard", "log_n", "ssmax", "root_log"}
         Scales of the training: 1/sqrt(d); log n over the log of the training length; s log n, s learned;
         sqrt(1 + ln n) over that of the training length.
@@ -105,19 +105,18 @@ class CausalLength(Trained, Study):
     length : int
         Tokens at which a model is read: ``train_length`` times a power of two.
     windows : int
-        Texts that are read, the same under every law.
+        Number of texts that are read, the same under every law.
     clip : int
-        Largest distance where distances are clipped.
+        Largest distance if distances are clipped.
     shared : int
-        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
-        part of no text that is read.
+        Texts that are read share no run of this many tokens with a training file or another held-out file.
     packages : tuple of str
-        Packages, folders of ``usr/share/doc`` or ``usr/share``, that are held out with all their files, in
-        place of every tenth file; of each as many texts are read.
+        Packages, folders of ``usr/share/doc`` or ``usr/share``, that are held out whole, in place of every
+        tenth file; the same number of texts is read from each.
     readings : tuple of str
         Ways to read a model.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -173,7 +172,7 @@ class CausalLength(Trained, Study):
 
     @classmethod
     def by_package(cls) -> CausalLength:
-        """The run "packages": 35 texts of seven packages that are held out whole, without positions."""
+        """The run "packages": 35 texts of seven held-out packages, without positions."""
         sharpened = tuple(f"windows x {each:g}" for each in _SHARPENED)
         return cls(
             positions=("none",),
@@ -185,7 +184,7 @@ class CausalLength(Trained, Study):
 
     @classmethod
     def reduced(cls) -> CausalLength:
-        """The cells that tests run again, in some seconds; it needs no corpus."""
+        """A small run for tests, of some seconds; it needs no corpus."""
         return cls(
             corpus=DOCSTRINGS,
             width=32,
@@ -205,11 +204,11 @@ class CausalLength(Trained, Study):
         return tuple(_FIRST << i for i in range((self.length // _FIRST).bit_length()))
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
-        """Axes of the models: positions, and scale of the training."""
+        """Axes of the models: positions, and scale in training."""
         return {"positions": self.positions, "trained": self.trained}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model, by way of reading and number of keys."""
+        """Variables measured for each model, by reading and number of keys."""
         reading, groups = {"reading": self.readings}, {"n": self.groups}
         text = {"text": tuple(range(self.windows))}
         heads = {"layer": tuple(range(self.layers)), "head": tuple(range(self.heads))}
@@ -259,7 +258,7 @@ class CausalLength(Trained, Study):
         return found
 
     def criterion(self) -> Criterion:
-        """What dilution, positions and laws do to the loss in the second half of long texts."""
+        """Claims on dilution, positions and laws, judged by the loss in the second half of long texts."""
         if self.packages:
             return Criterion(_of_packages())
         return Criterion((*_of_length(), *_of_laws(), *_of_clipping()))
@@ -273,7 +272,7 @@ def _streams(study: CausalLength) -> dict[str, NDArray[Any]]:
 def _read(
     study: CausalLength, cell: dict[str, Any], model: CausalModel, tokens: Tensor
 ) -> dict[str, NDArray[np.float64]]:
-    """All measurements of a model but those of its training; NaN where there is no such reading."""
+    """Measurements of a trained model; NaN where a reading does not apply."""
     found = {name: np.full(each.shape, np.nan) for name, each in study.variables().items()}
     if cell["trained"] == "ssmax":
         found["slope"][:] = (model.slopes.detach() * np.log(study.train_length)).cpu().numpy()
@@ -291,14 +290,15 @@ def _read(
 
 
 def _applies(reading: str, cell: dict[str, Any]) -> bool:
-    """Only rotary distances can be clipped, and a law is put into models that were trained without one."""
+    """Whether a reading applies: clipping to rotary positions, laws to models trained without one."""
     _, clipped, law, _ = _parts(reading)
     return (not clipped or "rotary" in cell["positions"]) and (not law or cell["trained"] == "standard")
 
 
 def _parts(reading: str) -> tuple[int, bool, str, float]:
-    """By what a window divides the training length, 0 for whole texts; whether distances are clipped; the law
-    that is put in; and the multiple of the trained scale.
+    """Parts of a reading: divisor of the training length, clipping, law, multiple.
+
+    The divisor is 0 for whole texts, the law "" if none is put in, the multiple that of the trained scale.
     """
     found = _READING.fullmatch(reading)
     if found is None:
@@ -310,7 +310,7 @@ def _parts(reading: str) -> tuple[int, bool, str, float]:
 def _read_text(
     study: CausalLength, model: CausalModel, reading: str, text: Tensor
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The loss of each token of one text, and the mean entropy of its row."""
+    """Loss of each token of one text, and the mean entropy of its row."""
     found: tuple[Tensor, Tensor]
     part, clipped, law, multiple = _parts(reading)
     if part:
@@ -327,7 +327,7 @@ def _read_text(
 
 
 def _of_length() -> tuple[Claim, ...]:
-    """What models use, and what they lose on whole texts, both without any law."""
+    """Claims without a law: the context that models use, and their loss on whole texts."""
     used = ("windows / 8", "windows")
     uses = tuple(_late(f"an eighth of a window less a window, {each}", used, each) for each in POSITIONS)
     none, *rotary = (
@@ -345,7 +345,7 @@ def _of_length() -> tuple[Claim, ...]:
 
 
 def _of_laws() -> tuple[Claim, ...]:
-    """What laws give a model without positions: put into it, or trained with it."""
+    """Claims on laws in models without positions: put in afterwards, or used in training."""
     put_in = tuple(_late(f"1/sqrt(d) less {law}, none", ("as trained", law), "none") for law in _PUT_IN)
     place = {"positions": "none", "reading": "as trained"}
     trained = tuple(
@@ -361,7 +361,7 @@ def _of_laws() -> tuple[Claim, ...]:
 
 
 def _of_clipping() -> tuple[Claim, ...]:
-    """What clipped distances give a model with rotary positions, and a law beside them."""
+    """Claims on clipped distances in models with rotary positions, with and without a law."""
     places = [(positions, law) for positions in _ROTARY for law in _PUT_IN]
     more = tuple(_late(f"{law} less clipped, {each}", (law, "clipped"), each) for each, law in places)
     both = tuple(
@@ -375,7 +375,7 @@ def _of_clipping() -> tuple[Claim, ...]:
 
 
 def _of_packages() -> tuple[Claim, ...]:
-    """What laws give without positions, trained or put in, beside what any sharper scale gives in windows."""
+    """Claims on laws without positions, against any sharper scale in windows."""
 
     def trained(law: str, reading: str) -> Contrast:
         place = {"positions": "none", "reading": reading}
@@ -414,5 +414,5 @@ def _of_packages() -> tuple[Claim, ...]:
 
 
 def _late(name: str, readings: tuple[str, str], positions: str) -> Contrast:
-    """The loss late in a text in the first reading less that in the second, of a model under 1/sqrt(d)."""
+    """Loss late in a text in the first reading less that in the second, for a model under 1/sqrt(d)."""
     return difference(name, "late", {"reading": readings}, {"positions": positions, "trained": "standard"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Beyond the articles: rows that collapse under a learning rate that is too large, and what keeps them."""
+"""Beyond the articles: rows collapse under too large learning rates, without a guard and with three."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from .models.transformer import Transformer, rotate, token_loss
 
 _GUARDS = ("none", "qk_norm", "sigma_reparam", "entropy_floor")
 _POINTS = 20  # points of a stored curve
-_SHARP = 0.1  # a row has collapsed if its entropy is below this share of an even row's
+_SHARP = 0.1  # a row has collapsed if its entropy is below this share of ln n
 
 
 @dataclass(frozen=True)
 class Collapse(Trained, Study):
     """Collapse of entropy under large learning rates, without a guard and with three of them.
 
-    A causal transformer learns the next token of Python source, with a learning rate that is constant, has no
-    warm-up, and is too large. Its queries and keys are left alone, or normalised; or its weights are
-    reparametrised by their spectral norm; or rows whose entropy is below a floor are penalised in the loss.
+    A causal transformer learns the next token of Python source, with a constant, too large learning rate and
+    no warm-up. Its queries and keys are left alone or normalised; or its weights are reparametrised by their
+    spectral norm; or the loss penalises rows whose entropy is below a floor.
 
     Attributes
     ----------
     guards : tuple of str
-        What keeps the entropy up: nothing, normalised queries and keys, weights reparametrised by their
-        spectral norm, or a term of the loss.
+        Guards of the entropy: nothing, normalised queries and keys, weights reparametrised by their spectral
+        norm, or a term of the loss.
     learning_rates : tuple of float
-        Learning rates, which are constant, without warm-up and without clipped gradients.
+        Constant learning rates, without warm-up or gradient clipping.
     layers, width, heads, n : int
         Sizes of the model, and tokens of its texts.
     steps, batch, test : int
         Steps, sequences a step, and sequences of the test.
     floor : float
-        Rows below this share of the entropy of an even row are penalised.
+        Rows below this share of the entropy of equal weights are penalised.
     floor_weight : float
         Weight of the penalty, per nat, in the loss.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "collapse"
@@ -97,7 +97,7 @@ class Collapse(Trained, Study):
         return {"guard": self.guards, "learning_rate": self.learning_rates}
 
     def variables(self) -> Mapping[str, Variable]:
-        """The variables that are measured of each model."""
+        """Variables measured for each model."""
         every = self.steps // _POINTS
         seen = {"step": tuple(range(0, self.steps + 1, every))}
         layer = {"layer": tuple(range(self.layers))}
@@ -122,7 +122,7 @@ class Collapse(Trained, Study):
         }
 
     def measure(self, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
-        """Train one model and look at its rows on the way."""
+        """Train one model and observe its rows during training."""
         bench = _GuardedModel(self, cell["guard"], training)
         history = training.fit(
             bench.model,
@@ -210,13 +210,13 @@ class _GuardedModel:
         return loss if self.guard != "entropy_floor" else loss + self.study.floor_weight * self.penalty()
 
     def penalty(self) -> Tensor:
-        """Mean distance of the entropies of the last call below the floor, in nats."""
+        """Mean shortfall of the entropies of the last call below the floor, in nats."""
         below = [(self.study.floor * self.even - entropy).relu().mean() for entropy in self.entropies]
         return torch.stack(below).mean()
 
     @torch.no_grad()
     def look(self, step: int = 0) -> dict[str, float]:
-        """The loss on new text, and of each layer the mean entropy and the share of collapsed rows."""
+        """Loss on new text, and mean entropy and share of collapsed rows of each layer."""
         self.entropies.clear()
         before, self.watched = self.watched, True
         self.model.eval()
@@ -225,7 +225,7 @@ class _GuardedModel:
         self.watched = before
         found = {"test_loss": float(loss)}
         for layer, entropy in enumerate(self.entropies):
-            # The first row is left out: it has one key, and cannot collapse.
+            # The first row has one key and cannot collapse.
             sharp = (entropy < _SHARP * self.even)[..., 1:].double().mean()
             found |= {f"entropy_{layer}": float(entropy.mean()), f"collapsed_{layer}": float(sharp)}
         return found
@@ -241,14 +241,14 @@ class _GuardedModel:
         return np.asarray(losses.double().mean(1).cpu().numpy())
 
     def of_shares(self) -> float:
-        """The loss on new text of a model that only knows how frequent each token is."""
+        """Loss on new text of a model that knows only the frequencies of tokens."""
         counts = torch.bincount(self.data[0], minlength=int(self.data[1].max()) + 1).double() + 1
         shares = (counts / counts.sum()).log()
         return -float(shares[self.probe[:, 1:].cpu()].mean())
 
 
 def _padded(values: Any) -> Any:
-    """The values of all points of a curve, NaN for those after the training ended."""
+    """Values of all points of a curve, NaN after the end of training."""
     return np.concatenate((values, np.full(_POINTS + 1 - len(values), np.nan)))
 
 

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 _TASKS = ("context", "graph", "needle")
 _OWN = ("seen", "masked")
-#: Trainings. At one length all fixed laws are the same; the others are at several lengths under a law.
+#: Kinds of training: at one length, where all fixed laws are equal, or at several lengths under a law.
 _TRAINED = ("one length", "standard", "log_n", "ssmax", "ssmax_b")
 _FIXED = _TRAINED[:3]
 _LAWS = ("standard", "log_n", "annealed", "2 log_n")
-#: How the weights of a row are dealt to its tokens.
+#: Ways to assign the weights of a row to its tokens.
 _WEIGHTS = ("as they are", "shuffled", "equal")
 _AT_ONCE = 2**17  # tokens that are read at once, at most
 
 
 @dataclass(frozen=True)
 class Context(Trained, Study):
-    """Does a scale that grows with log n harm where a context is to be averaged? (T17)
+    """Does a scale that grows with log n harm where a context has to be averaged? (T17)
 
-    A node's class is to be found from noisy features of itself and of sampled neighbours, or of the
-    neighbours in a graph (stochastic block model), by one layer of attention. The mirror task has the answer
-    in one token of the context. Models are trained at 32 tokens and read at up to 1024 under four laws. In
+    One layer of attention finds a node's class from noisy features of itself and of sampled neighbours, or of
+    the neighbours in a graph (stochastic block model). In the mirror task one token of the context has the
+    answer. Models are trained at 32 tokens and read at up to 1024 under four laws. In
     ``Context.many_lengths()`` they are also trained at up to 1024 tokens, and read with their weights
     shuffled and equal.
 
@@ -55,24 +55,24 @@ class Context(Trained, Study):
         Training at ``train_length`` alone, or at several lengths under a law; "ssmax" is s ln n and "ssmax_b"
         s ln n + b, both learned.
     train_length, batch, steps : int
-        Tokens of a context (mean degree of a graph), contexts of a step, steps. The laws that are not learned
-        are 1 at this length.
+        Tokens of a context (mean degree of a graph), contexts of a step, steps. Fixed laws are 1 at this
+        length.
     train_lengths : tuple of int
-        The several lengths, each as often; none stands for all from a quarter of ``train_length`` up to it.
+        The several lengths, used equally often; if empty, all from a quarter of ``train_length`` up to it.
     width : int
         Width of the one head.
     learning_rate : float
     lengths : tuple of int
         Lengths at which a model is read.
     tests : int
-        Contexts that are read at each length, at least.
+        Least number of contexts that are read at each length.
     laws : tuple of {"own", "standard", "log_n", "annealed", "2 log_n"}
-        Laws that every model is read under; "own" is that of its training.
+        Laws under which every model is read; "own" is the law of its training.
     apart : bool
-        Whether shuffled and equal weights are read as well, which tell a tilt of the average from its
-        variance. There are none for graphs, where a token has other neighbours for each query.
+        Whether to read with shuffled and equal weights too, which separates the tilt of the average from its
+        variance. Not possible for graphs, where each query sees other tokens.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T17"
@@ -112,7 +112,7 @@ class Context(Trained, Study):
 
     @classmethod
     def many_lengths(cls) -> Context:
-        """The run "lengths": training at 32 to 1024 tokens, tilt and variance apart."""
+        """The run "lengths": training at 32 to 1024 tokens, with tilt and variance separated."""
         lengths = (32, 64, 128, 256, 512, 1024)
         return cls(
             tasks=("context",),
@@ -129,7 +129,7 @@ class Context(Trained, Study):
 
     @classmethod
     def reduced(cls) -> Context:
-        """The cells that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(
             tasks=("context",),
             own_key=("seen",),
@@ -140,11 +140,11 @@ class Context(Trained, Study):
         )
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
-        """Axes of the models: the task, whether a node reads itself, lengths and law of the training."""
+        """Axes of the models: the task, whether a node reads itself, lengths and law in training."""
         return {"task": self.tasks, "own_key": self.own_key, "trained": self.trained}
 
     def variables(self) -> dict[str, Variable]:
-        """What is measured of each model at each length under each law, on the same contexts."""
+        """Variables measured for each model at each length under each law, on the same contexts."""
         table = {"law": self.laws, "n": self.lengths}
         usual = {
             "accuracy": Variable(table, "", "share of the nodes whose class is found"),
@@ -196,10 +196,9 @@ class Context(Trained, Study):
         return found
 
     def criterion(self) -> Criterion:
-        """The standard scale less log n, at every length from 8 times the training on, for each own key.
+        """Claims: standard scale less log n, from 8 times the training length on, for each own key.
 
-        Where weights are shuffled, too, models trained under each law at several lengths are compared, and
-        the tilt with the variance.
+        With ``apart``, also models trained under each law at several lengths, and tilt against variance.
         """
         if self.apart:
             return _apart(self)
@@ -259,7 +258,7 @@ def _test(
 
 
 def _factors(study: Context, model: Reader) -> NDArray[np.float64]:
-    """What the law of the model multiplies 1/sqrt(d) by at every length."""
+    """Multiple of 1/sqrt(d) by the model's law at every length."""
     learned = model.learned()
     law = laws.get(model.law) if learned is None else learned.current()
     return np.asarray(law.multiplier(study.lengths, study.width), np.float64).reshape(-1)
@@ -272,12 +271,12 @@ def _logits(model: Reader, read: Questions, law: Any, order: Tensor | None = Non
 
 
 def _right(logits: Tensor, read: Questions) -> float:
-    """How many nodes are named rightly."""
+    """Number of nodes whose class is named correctly."""
     return float((logits.argmax(-1) == read.label).sum())
 
 
 def _law(name: str, n0: int) -> laws.Law | None:
-    """The law of this name, which is 1 at n0, except that "2 log_n" is 2 there; None for the model's own."""
+    """The law of this name, 1 at n0 ("2 log_n" is 2 there); None for the model's own."""
     if name == "own":
         return None
     if name == "2 log_n":
@@ -286,12 +285,12 @@ def _law(name: str, n0: int) -> laws.Law | None:
     return laws.get(name, **known[name])
 
 
-_HARM = 0.01  # of the accuracy: a smaller loss counts as none
-_NAMED = 0.94  # of the classes
+_HARM = 0.01  # accuracy; a smaller loss counts as none
+_NAMED = 0.94  # share of the classes
 
 
 def _apart(study: Context) -> Criterion:
-    """At the longest context: training under each law, a law that is put on after it, and why it costs."""
+    """Claims at the longest context: laws in training, laws put in afterwards, and the reason of the cost."""
     ends = study.lengths[0], study.lengths[-1]
     place = {"task": study.tasks[0], "own_key": study.own_key[0]}
     own = {"law": "own", "n": ends[1], **place}
@@ -316,7 +315,7 @@ def _apart(study: Context) -> Criterion:
 
 
 def _tilt(study: Context, place: dict[str, Any]) -> tuple[Claim, Claim]:
-    """Of laws put on after training: the tilt less the variance, and what shuffled weights name."""
+    """Claims on laws put in after training: tilt less variance, and accuracy of shuffled weights."""
     tilts, named = [], []
     for trained, law in (("one length", "log_n"), ("one length", "annealed"), ("standard", "log_n")):
         at = {"trained": trained, "law": law, **place}
@@ -325,7 +324,7 @@ def _tilt(study: Context, place: dict[str, Any]) -> tuple[Claim, Claim]:
         weights = zip((2.0, -1.0, -1.0), ("shuffled", "as they are", "equal"), strict=True)
         terms = tuple((weight, {"weights": dealt, **at}) for weight, dealt in weights)
         tilts.append(Contrast(f"tilt less variance, {name}", "by_weights", terms))
-        if trained == "one length":  # elsewhere all classes are named
+        if trained == "one length":  # otherwise all classes are named
             shuffled = ((1.0, {"weights": "shuffled", **at}),)
             named.append(Contrast(f"shuffled, {name}", "by_weights", shuffled, _NAMED))
     return (

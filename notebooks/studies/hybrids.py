@@ -31,8 +31,8 @@ from .models.attention import Trained
 from .models.families import check_variant, effective_keys, mix_heads
 from .models.transformer import Transformer, token_loss
 
-_PARTS = 50  # of the training; the mean loss of each is kept
-_AT_ONCE = 16  # texts that are read at once, at most
+_PARTS = 50  # parts of the training; the mean loss of each is stored
+_AT_ONCE = 16  # most texts read at once
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Hybrids(Trained, Study):
 
     A causal transformer learns the standard library's source with all heads of one family (dot products,
     efficient, linear, entmax), or with one or two of four heads of dot products and efficient ones. In
-    ``Hybrids.sizes()`` one of 4 or of 16 heads is of dot products, in models of two widths.
+    ``Hybrids.sizes()`` one of 4 or of 16 heads is a dot-product head, in models of two widths.
 
     Variables: nll, nll_by_position, effective_keys, loss.
 
@@ -51,19 +51,18 @@ class Hybrids(Trained, Study):
         Families of the heads of every layer, such as "dot + 3 efficient": dot, sparse, efficient, linear.
     layers, width, vocabulary : int
     widths : tuple of int
-        Widths of models as an axis of its own; none stands for `width` alone.
+        Widths of models as an axis of its own; if empty, `width` alone.
     n, batch, steps : int
         Tokens of a text, texts of a step, steps.
     learning_rate : float
     windows : int
-        Texts of held-out files that the loss is measured on.
+        Number of texts of held-out files on which the loss is measured.
     shared : int
-        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
-        part of no text that is read.
+        Texts that are read share no run of this many tokens with a training file or another held-out file.
     most_bytes : int or None
-        How much of the source is used; None is all of it.
+        Bytes of the source to use; None for all.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T27"
@@ -121,7 +120,7 @@ class Hybrids(Trained, Study):
 
     @classmethod
     def reduced(cls) -> Hybrids:
-        """The cells that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(
             variants=("4 dot", "4 efficient", "dot + 3 efficient"),
             width=64,
@@ -135,7 +134,7 @@ class Hybrids(Trained, Study):
 
     @property
     def heads(self) -> int:
-        """Number of heads of a layer, the largest one of all variants."""
+        """Largest number of heads of a layer over all variants."""
         return max(len(check_variant("variants", variant)) for variant in self.variants)
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
@@ -143,7 +142,7 @@ class Hybrids(Trained, Study):
         return {"variant": self.variants, **({"width": self.widths} if self.widths else {})}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model."""
+        """Variables measured for each model."""
         places = tuple(int(part[-1]) + 1 for part in _places(self.n))
         text = {"text": tuple(range(self.windows))}
         heads = {"layer": tuple(range(self.layers)), "head": tuple(range(self.heads))}
@@ -195,9 +194,9 @@ class Hybrids(Trained, Study):
         }
 
     def criterion(self) -> Criterion:
-        """Efficient heads lose, and the hybrid with one head of dot products is nearer to dot products alone.
+        """Claims: efficient heads lose, and the hybrid with one dot-product head is nearer to dot products.
 
-        Where there are several widths, the question is what the hybrid's distance to dot products depends on.
+        With several widths, the claims are about how the hybrid's cost depends on width, heads and place.
         """
         if self.widths:
             return _of_sizes(self)
@@ -223,7 +222,7 @@ def _places(n: int) -> list[NDArray[np.int64]]:
 
 
 class _Mix:
-    """The causal ``mix`` of heads by their families; a list in `keys` gets each head's effective keys."""
+    """The causal ``mix`` of heads by family; if `keys` is a list, it collects each head's effective keys."""
 
     def __init__(self, families: tuple[str, ...], implementation: str) -> None:
         self.families, self.implementation = families, implementation
@@ -253,13 +252,13 @@ class _Model(Transformer):
 
 
 def language_model(study: Hybrids, variant: str, vocabulary: int, width: int | None = None) -> _Model:
-    """The model of a variant, whose weights PyTorch's own generator draws; the study's width by default."""
+    """The model of a variant, with weights from PyTorch's generator; the study's width by default."""
     mix = _Mix(check_variant("variants", variant), study.attention)
     return _Model(study, vocabulary, mix, study.width if width is None else width)
 
 
 def _windows(stream: Tensor, count: int, n: int, generator: torch.Generator) -> Tensor:
-    """Texts of n tokens that begin anywhere, (count, n)."""
+    """Texts of n tokens from random places, (count, n)."""
     starts = torch.randint(len(stream) - n, (count, 1), generator=generator)
     return stream[starts + torch.arange(n)].long()
 
@@ -282,11 +281,11 @@ def _read(
     return losses.mean(0), losses.mean(1), mean_keys.double().cpu().numpy()
 
 
-_HARM = 0.02  # nats of a token: a smaller cost counts as none
+_HARM = 0.02  # nats per token; a smaller cost counts as none
 
 
 def _of_sizes(study: Hybrids) -> Criterion:
-    """What one head of dot products among 4 or 16 costs against dot products alone, by width and place."""
+    """Claims on the cost of one dot-product head among 4 or 16 against only such heads."""
     narrow, wide, n = study.widths[0], study.widths[-1], study.n
     cost = _cost(4, {"width": wide})
     late, early = (
@@ -308,6 +307,6 @@ def _of_sizes(study: Hybrids) -> Criterion:
 
 
 def _cost(heads: int, place: dict[str, Any]) -> Contrast:
-    """The loss with one head of dot products among so many less that of dot products alone."""
+    """Loss with one dot-product head among `heads` less that of dot products alone."""
     variants = {"variant": (f"dot + {heads - 1} efficient", f"{heads} dot")}
     return difference(f"cost of one of {heads}", "nll", variants, place)

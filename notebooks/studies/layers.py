@@ -21,12 +21,12 @@ from .models.encoder import ENCODERS, Encoder, load, tokenized
 
 @dataclass(frozen=True)
 class Layers(Computed, Study):
-    """Which outputs of other layers a layer of a trained encoder accepts: claim T34.
+    """Outputs of other layers that a layer of a trained encoder accepts: claim T34.
 
-    Layer l gets, in place of its own input, the state after layer m (0 is the embedding). Compared with the
-    model as it is: the direction in which it moves its input, its maps of attention, and the embedding of the
-    text when the later layers follow. The control is the same model with initial weights. A seed is a choice
-    of texts, and for the control of weights.
+    Layer l gets, in place of its own input, the state after layer m (0 is the embedding). Three things are
+    compared with the normal model: the direction of the layer's update, its attention maps, and the final
+    embedding of the text. The control is the same model with initial weights. A seed chooses the texts, and
+    in the control the weights.
 
     Attributes
     ----------
@@ -35,9 +35,9 @@ class Layers(Computed, Study):
     encoder : {"minilm", "reactions"}
         all-MiniLM-L6-v2 on English, or the BERT of rxnfp, which reads chemical reactions, on molecules.
     texts, n : int
-        Pieces of text of a seed, and tokens of each.
+        Number of texts per seed, and tokens of each.
     attention, device
-        As of ``Computed`` in models/attention.py.
+        See ``Computed`` in models/attention.py.
     """
 
     claim = "T34"
@@ -68,7 +68,7 @@ class Layers(Computed, Study):
         return {"model": self.models}
 
     def variables(self) -> Mapping[str, Variable]:
-        """The variables that are measured of each model."""
+        """Variables measured for each model."""
         layers = ENCODERS[self.encoder]
         layer = {"layer": tuple(range(1, layers + 1))}
         fed = layer | {"fed": tuple(range(layers + 1))}
@@ -86,7 +86,7 @@ class Layers(Computed, Study):
         }
 
     def measure(self, cell: dict[str, Any], seed: int, training: Training) -> dict[str, Any]:
-        """Feed each layer with every state of the model, and compare with the model as it is."""
+        """Feed each layer with every state of the model, and compare with the normal model."""
         with training.fork("weights"):
             trained = cell["model"] == "trained"
             encoder = load(self.attention, training.device, trained=trained, encoder=self.encoder)
@@ -104,7 +104,7 @@ class Layers(Computed, Study):
         return {**dict(zip(names, tables, strict=True)), "crosstalk": np.array(crosstalk)}
 
     def criterion(self) -> Criterion:
-        """The cosine falls from state to state below a layer's own input, at first more than untrained."""
+        """Claims: the cosine falls from state to state below a layer's input, more than in the control."""
         layers = range(2, ENCODERS[self.encoder] + 1)
         falls = tuple(
             difference(
@@ -130,14 +130,14 @@ class Layers(Computed, Study):
 
 
 def _fed(encoder: Encoder, states: list[Tensor], layer: int, m: int) -> tuple[float, float, float]:
-    """The three measurements of a layer, counted from 0, that is fed state m in place of state `layer`."""
+    """The three measurements of a layer, counted from 0, that gets state m in place of state `layer`."""
     own, other = states[layer], states[m]
     after = encoder.layer(layer, other)
     cosine = torch.cosine_similarity(after - other, states[layer + 1] - own, dim=-1)
     divergence = js_divergence(_maps(encoder, layer, own), _maps(encoder, layer, other))
     for later in range(layer + 1, encoder.layers):
         after = encoder.layer(later, after)
-    # The mean over texts is taken off: embeddings share a large part that says nothing of the text.
+    # Subtract the mean over texts: embeddings share a large part that does not depend on the text.
     found, whole = (state.mean(1) - state.mean((0, 1)) for state in (after, states[-1]))
     final = torch.cosine_similarity(found, whole, dim=-1)
     return float(cosine.mean()), float(divergence.mean()), float(final.mean())
@@ -164,7 +164,7 @@ def js_divergence(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
 
 
 def _crosstalk(encoder: Encoder, layer: int) -> float:
-    """How far M and OV are from orthogonal; random matrices have 1/sqrt(width)."""
+    """Distance of M and OV from orthogonal: |M OV| / (|M| |OV|), 1/sqrt(width) for random matrices."""
     ratios = []
     for query, key, value, output in encoder.weights(layer):
         scores, moved = query.T @ key, output @ value

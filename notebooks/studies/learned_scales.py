@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T5: what models do with a scale that they learn, one for all heads or one for each."""
+"""T5: effects of a learned scale, one for all heads or one for each."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _TASKS = ("recall", "tagging")
 
 
 class _Kind(NamedTuple):
-    """What is done with the scale of a model."""
+    """Treatment of the scale in a model."""
 
     scale: str  # one of SCALES
     qk_norm: bool = False
     has_decay: bool = False
-    cosine: int | None = None  # what a fixed scale multiplies the cosine by; by default sqrt(head_dim)
-    grows: bool = False  # with ln n, from what it is at the n of training
+    cosine: int | None = None  # factor of the cosine for a fixed scale; by default sqrt(head_dim)
+    grows: bool = False  # with ln n, from its value at the training length
 
 
 _MODELS = {
@@ -50,41 +50,41 @@ _MODELS = {
 _SWEEP = {f"{cosine}-norm": _Kind("fixed", qk_norm=True, cosine=cosine) for cosine in (4, 8, 16, 32, 64)}
 _GROWING = {"per_head_ln_n-norm": _Kind("per_head", qk_norm=True, grows=True)}
 _KNOWN = {**_MODELS, **_SWEEP, **_GROWING}
-_FIRST = 100  # steps whose gradient norms are kept
+_FIRST = 100  # steps whose gradient norms are stored
 _POINTS = 40  # points of a stored curve
 
 
 @dataclass(frozen=True)
 class LearnedScales(Trained, Study):
-    """What models do with a scale that they learn: claim T5.
+    """Effects of a learned scale: claim T5.
 
     Two tasks, each with a sharp and a broad half: *recall*, where half of the answer is the value of the one
     key that matches and half the average of all values, and *tagging* of names in Python source, where some
-    tags are told by one neighbour and some by brackets far off. One layer of attention; its scale is fixed at
-    1/sqrt(head_dim), learned as one number, or learned for each head; queries and keys are normalised or not.
-    The unscaled models have scale 1, with the usual initial weights or with those of T5.
-    ``LearnedScales.normalised()`` compares learned scales with fixed factors of 4 to 64, where queries
-    and keys are normalised.
+    tags depend on one neighbour and some on distant brackets. The model is one layer of attention; its scale
+    is fixed at 1/sqrt(head_dim), learned as one number, or learned for each head; queries and keys are
+    normalised or not. The unscaled models have scale 1, with the usual initial weights or with those of T5.
+    ``LearnedScales.normalised()`` compares learned scales with fixed factors of 4 to 64 on normalised queries
+    and keys.
 
     Attributes
     ----------
     tasks, models : tuple of str
-        What is learned, and what is done with the scale: fixed, one that is learned, or one for each head;
-        "-norm" has queries and keys divided by their root mean square, "-decay" has weights that decay;
-        unscaled, or with the initial weights of T5 in place of the scale. "4-norm" to "64-norm" multiply the
-        cosine by that number; the learned scales of "per_head_ln_n-norm" grow with ln n.
+        Tasks, and treatments of the scale: fixed, learned as one number, or learned for each head; unscaled,
+        or with the initial weights of T5 in place of the scale. "-norm" divides queries and keys by their
+        root mean square, "-decay" has weight decay. "4-norm" to "64-norm" multiply the cosine by that number;
+        the learned scales of "per_head_ln_n-norm" grow with ln n.
     weight_decay : float
-        Weight decay of AdamW where weights decay; scales never decay.
+        Weight decay of AdamW for "-decay"; scales never decay.
     heads, head_dim : int
     n, n_long : int
-        Keys in training, and in the test of longer texts.
+        Keys in training, and in the test on longer texts.
     steps, tuning_steps : int
-        Steps of the training, and of the tuning of the scales alone after it.
+        Steps of training, and of tuning only the scales afterwards.
     batch, test : int
         Sequences of a step, and of the test.
     learning_rate : float
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T5"
@@ -116,12 +116,12 @@ class LearnedScales(Trained, Study):
 
     @classmethod
     def normalised(cls) -> Self:
-        """The run "norm": normalised rows, five fixed factors and scales that are learned."""
+        """The run "norm": normalised rows, five fixed factors and learned scales."""
         return cls(tasks=("recall",), models=(*_SWEEP, "one-norm", "per_head-norm", *_GROWING))
 
     @classmethod
     def reduced(cls) -> Self:
-        """A small run: recall alone, four models, with fewer and smaller keys."""
+        """A small run: recall only, four models, with fewer and smaller keys."""
         return cls(
             tasks=("recall",),
             models=("fixed", "per_head", "fixed-norm", "per_head-norm"),
@@ -138,7 +138,7 @@ class LearnedScales(Trained, Study):
         return {"task": self.tasks, "model": self.models}
 
     def variables(self) -> Mapping[str, Variable]:
-        """The variables that are measured of each model."""
+        """Variables measured for each model."""
         length, output = {"n": (self.n, self.n_long)}, {"output": OUTPUTS}
         head = {"head": tuple(range(self.heads))}
         middle = (np.arange(_POINTS) + 0.5) * self.steps / _POINTS
@@ -182,9 +182,9 @@ class LearnedScales(Trained, Study):
         return {name: np.asarray(found[name]) for name in self.variables()}
 
     def criterion(self) -> Criterion:
-        """Recall, sharp output, no decay: a scale for each head gains with a norm, and nothing without.
+        """Claims on recall, sharp output, no decay: a scale per head gains with normalised rows only.
 
-        Where fixed factors are swept, learned scales are compared with each of them.
+        With fixed factors, learned scales are compared with each of them.
         """
         if set(_SWEEP) <= set(self.models):
             return _swept(self)
@@ -252,7 +252,7 @@ class _ScaledModel:
 
     @torch.no_grad()
     def of_heads(self) -> dict[str, torch.Tensor]:
-        """Measurements of each head at the length of training, the sharpest head first."""
+        """Measurements of each head at the training length, the sharpest head first."""
         inputs, _ = self._batch(self.study.n, 200, torch.Generator().manual_seed(0), held_out=True)
         read = self.model.read(inputs)
         self.heads.watched = True
@@ -275,15 +275,15 @@ class _ScaledModel:
         return moved, targets.to(device)
 
 
-_GAIN = 0.005  # of the error, 1 for a model that answers 0: a smaller gain counts as none
+_GAIN = 0.005  # in the error, which is 1 for the answer 0; a smaller gain counts as none
 
 
 def _swept(study: LearnedScales) -> Criterion:
-    """Normalised rows, both outputs: a scale for each head against each fixed factor, and against s ln n."""
+    """Claims on normalised rows, both outputs: a scale per head against each fixed factor, and s ln n."""
     near, far = study.n, study.n_long
 
     def less(one: str, other: str, n: int, name: str) -> Contrast:
-        """The error of one model less that of another, as the mean over both outputs."""
+        """Error of one model less that of another, mean over both outputs."""
         signs = ((0.5, one), (-0.5, other))
         terms = tuple(
             (weight, {"task": "recall", "model": model, "output": output, "n": n})

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: The scales that models are trained under, by the article's names: 1/sqrt(d), and log_512(n)/sqrt(d).
 _TRAINED = {"O": "standard", "E": "log_n(base=512)"}
-_PARTS = 50  # of the training; the mean loss of each is kept
+_PARTS = 50  # parts of the training; the mean loss of each is stored
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class LengthGeneralization(Trained, Study):
     """Does a scale that grows with log n make a masked language model read longer texts? (T15)
 
     A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, and is
-    read at up to 1024 under every law that is 1 at 64, with the distances of its rotary positions as they are
-    or clipped. All models, laws and lengths see the same masked tokens of files that were held out.
+    read at up to 1024 under every law that is 1 at 64, with unchanged or clipped distances of its rotary
+    positions. All models, laws and lengths see the same masked tokens of held-out files.
     ``LengthGeneralization.paired()`` is a smaller design for many seeds.
 
     Variables: accuracy, nll, their paired differences to the standard scale, entropy, beta of each head.
@@ -61,25 +61,24 @@ class LengthGeneralization(Trained, Study):
     lengths : tuple of int
         Lengths at which a model is read: multiples of ``train_length``, which is the first.
     laws : tuple of str
-        Laws that a model is read under, "standard" first; "calibrated" is a scale of each head that keeps its
-        entropy, and with it the scales and entropies of all heads are kept.
+        Laws under which a model is read, "standard" first; "calibrated" is a scale for each head that keeps
+        its entropy, and stores the scales and entropies of all heads.
     windows : int
-        Texts of the largest length that are read; every length reads the same masked tokens. The library of
-        Python 3.11 has 149 of 1024 tokens.
+        Number of texts of the largest length; every length reads the same masked tokens. The library of
+        Python 3.11 has 149 texts of 1024 tokens.
     clip : int
-        Largest distance where distances are clipped.
+        Largest distance if distances are clipped.
     calibration_windows : int
-        Further texts, which are not read, that the heads' scales are measured on.
+        Number of further texts, used only to measure the heads' scales.
     shared : int
-        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
-        part of no text that is read.
+        Texts that are read share no run of this many tokens with a training file or another held-out file.
     most_bytes : int or None
-        How much of the source is used; None is all of it.
+        Bytes of the source to use; None for all.
     within : float
-        An accuracy: where it is above 0 the criterion asks, at 4 times the training length alone, for E less
-        O, and whether E and the law put into O differ by less than that.
+        An accuracy. If above 0, the criterion is judged only at 4 times the training length: E less O, and
+        whether E and the law put into O differ by less than this.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -142,7 +141,7 @@ class LengthGeneralization(Trained, Study):
 
     @classmethod
     def paired(cls) -> LengthGeneralization:
-        """The run "paired": E against O, at a size that a CPU trains for many seeds."""
+        """The run "paired": E against O, small enough to train many seeds on a CPU."""
         return cls(
             layers=2,
             width=64,
@@ -164,7 +163,7 @@ class LengthGeneralization(Trained, Study):
 
     @classmethod
     def reduced(cls) -> LengthGeneralization:
-        """The cell that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(
             layers=2,
             width=64,
@@ -185,11 +184,11 @@ class LengthGeneralization(Trained, Study):
         return self.width // self.heads
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
-        """Axes of the models: positions, and scale of the training."""
+        """Axes of the models: positions, and scale in training."""
         return {"positions": self.positions, "trained": self.trained}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model, by way of reading, law and length."""
+        """Variables measured for each model, by reading, law and length."""
         table = {"reading": READINGS, "law": self.laws, "n": self.lengths}
         layer, head = tuple(range(self.layers)), tuple(range(self.heads))
         over = "mean over the texts, less that under the standard scale"
@@ -236,7 +235,7 @@ class LengthGeneralization(Trained, Study):
             others = other_texts(*place, self.calibration_windows)
             apart = masked_texts(self, others.tokens, training.device).tokens
         law, positions = _TRAINED[cell["trained"]], cell["positions"]
-        # After the texts, which may be refused.
+        # After the choice of texts, which may raise.
         model, history = train_masked(self, streams, training, law=law, positions=positions)
         own = self.variables()
         found = {name: np.full(each.shape, np.nan) for name, each in own.items()}
@@ -247,7 +246,7 @@ class LengthGeneralization(Trained, Study):
         return found
 
     def criterion(self) -> Criterion:
-        """At 4 and 8 times the training length: E less O, as the article has it; the law on O's weights."""
+        """Claims at 4 and 8 times the training length: the article's E less O, and the law on O's weights."""
         place = {"positions": "rotary", "reading": "as trained"}
         if self.within:
             return self._of_one_length(place | {"n": 4 * self.train_length})
@@ -271,7 +270,7 @@ class LengthGeneralization(Trained, Study):
         )
 
     def _of_one_length(self, place: dict[str, Any]) -> Criterion:
-        """E less O, and E and the law put into O on both sides of a margin."""
+        """Claims at one length: E less O, and equivalence of E and the law put into O within a margin."""
         laws, trained = {"law": ("log_n", "standard")}, {"trained": ("E", "O")}
         there = {"law": "log_n", **place}
         first = difference("E less O", "accuracy", {**trained, **laws}, place)

@@ -17,7 +17,7 @@ from .data.tasks import TASKS
 from .models.attention import Trained
 from .models.reader import Reader, answer_loss, answers
 
-#: Law and normalizer of each variant; N is the length of the training.
+#: Law and normalizer of each variant; N is the training length.
 _VARIANTS = {
     "standard": ("standard", "softmax"),
     "log_n": ("log_n(base=N)", "softmax"),
@@ -28,16 +28,16 @@ _VARIANTS = {
     "entmax": ("standard", "entmax(alpha=1.5)"),
     "asentmax": ("asentmax", "entmax(alpha=1.5)"),
 }
-_AT_ONCE = 2**17  # tokens that are read at once, at most
+_AT_ONCE = 2**17  # most tokens read at once
 
 
 @dataclass(frozen=True)
 class LengthTasks(Trained, Study):
     """Where only the length changes, which law or normalizer keeps what was learned? (T15)
 
-    One query reads a set of tokens: one of them has the answer (needle), the first has it (FIRST of Chiang &
-    Cholak), or all have a part of it (majority, average). Models are trained with up to 16 tokens and read
-    with up to 4096.
+    One query reads a set of tokens. The answer is in one of them (needle), in the first (FIRST of Chiang &
+    Cholak), or spread over all (majority, average). Models are trained with up to 16 tokens and read with up
+    to 4096.
 
     Variables: accuracy, nll, effective_keys.
 
@@ -46,12 +46,11 @@ class LengthTasks(Trained, Study):
     tasks : tuple of {"needle", "first", "majority", "average"}
     variants : tuple of str
         Laws and normalizers, in training and after it: "standard", "log_n", "natural_log_n",
-        "entropy_invariant", "ssmax" (s of each head learned), "sparsemax", "entmax" (alpha = 1.5),
-        "asentmax".
+        "entropy_invariant", "ssmax" (s learned per head), "sparsemax", "entmax" (alpha = 1.5), "asentmax".
     train_length, batch : int
         Largest length, and rows of a step; the rows of a step have one length, from 2 to ``train_length``.
     stages : tuple of int
-        Numbers of steps after which a model is read; the last is that of the whole training.
+        Numbers of steps after which a model is read; the last ends the training.
     width, heads : int
     learning_rate : float
     lengths : tuple of int
@@ -59,7 +58,7 @@ class LengthTasks(Trained, Study):
     tests : int
         Rows that are read at each length.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -93,7 +92,7 @@ class LengthTasks(Trained, Study):
 
     @classmethod
     def reduced(cls) -> LengthTasks:
-        """The cells that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(
             tasks=("needle", "majority"),
             variants=("standard", "log_n"),
@@ -106,7 +105,7 @@ class LengthTasks(Trained, Study):
         return {"task": self.tasks, "variant": self.variants}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model after each stage of its training, at each length."""
+        """Variables measured for each model after each stage of training, at each length."""
         table = {"step": self.stages, "n": self.lengths}
         return {
             "accuracy": Variable(table, "", "share of the rows that are answered rightly"),
@@ -145,7 +144,7 @@ class LengthTasks(Trained, Study):
         return dict(zip(self.variables(), np.moveaxis(np.array(found), -1, 0), strict=True))
 
     def criterion(self) -> Criterion:
-        """At 64 times the training length, after all steps: log n finds a needle better, and counts worse."""
+        """Claims at 64 times the training length, after all steps: log n finds better, and counts worse."""
         place = {"step": self.stages[-1], "n": 64 * self.train_length}
         found, lost = ({"variant": pair} for pair in (("log_n", "standard"), ("standard", "log_n")))
         needle = difference("log n less 1/sqrt(d), needle", "accuracy", found, {"task": "needle", **place})
@@ -164,7 +163,7 @@ class LengthTasks(Trained, Study):
 def _test(
     study: LengthTasks, cell: dict[str, Any], model: Reader, n: int, seed: int
 ) -> tuple[float, float, float]:
-    """Accuracy, negative log-likelihood and effective keys, on rows that all models of a seed see."""
+    """Accuracy, negative log-likelihood and effective keys, on rows that all models of a seed share."""
     generator = Training(seed).generator(f"test {n}")
     sums, count = np.zeros(3), 0
     while count < study.tests:

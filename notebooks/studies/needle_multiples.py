@@ -20,7 +20,7 @@ from .models.multiples import at_length, check_multiples, labels, shape_claims
 from .models.reader import Reader, answer_loss, answers
 
 _TASK = TASKS["needle"]
-_AT_ONCE = 2**17  # tokens that are read at once, at most
+_AT_ONCE = 2**17  # most tokens read at once
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class NeedleMultiples(Trained, Study):
     tests : int
         Rows that are read at each length, the same under all multiples.
     multiples : tuple of float
-        Multiples of the trained scale, growing, 1 among them.
+        Increasing multiples of the trained scale, including 1.
     constants : tuple of float
-        The multiple that log n is compared with at all lengths: one of ``multiples``.
+        The multiple to compare with log n at all lengths: one of ``multiples``.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -78,15 +78,15 @@ class NeedleMultiples(Trained, Study):
 
     @classmethod
     def reduced(cls) -> NeedleMultiples:
-        """The cell that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(steps=400, lengths=(16, 64, 256), tests=200)
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
-        """One cell: the scale of the training."""
+        """One cell: the scale in training."""
         return {"trained": ("standard",)}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model, by multiple and length."""
+        """Variables measured for each model, by multiple and length."""
         table = {"multiple": labels(self.multiples), "n": self.lengths}
         return {
             "nll": Variable(table, "nat", "negative log-likelihood of the answer"),
@@ -115,7 +115,7 @@ class NeedleMultiples(Trained, Study):
         return {"nll": found[..., 0], "accuracy": found[..., 1]}
 
     def criterion(self) -> Criterion:
-        """The loss under log n is below those of the trained scale, a constant, and roots of logarithms."""
+        """Claims: log n has a lower loss than the trained scale, a constant, and roots of logarithms."""
         return Criterion(shape_claims(self.lengths, self.constants[0], {"trained": "standard"}, "needle"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""T27: one of P pairs is to be recalled, by heads with a state of head_dim rows or by dot products."""
+"""T27: recall of one of P pairs, by heads with a state of head_dim rows or by dot products."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .models.families import check_variant, effective_keys, mix_heads
 class Recall(Trained, Study):
     """How many pairs do heads of linear time recall, and is one head of dot products enough? (T27)
 
-    P pairs of a key and a value are shown, and the value of one key is asked for, by one layer whose heads
-    are of dot products, efficient, linear or both kinds.
+    One layer reads P pairs of a key and a value and names the value of one key. Its heads are dot-product,
+    efficient, linear, or of two kinds.
 
     Variables: accuracy, nll, effective_keys.
 
@@ -36,11 +36,11 @@ class Recall(Trained, Study):
     head_dim : int
         Components of queries and keys.
     symbols : int
-        How many keys and how many values there are.
+        Number of possible keys, and of possible values.
     width, batch, steps, tests : int
     learning_rate : float
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T27"
@@ -76,7 +76,7 @@ class Recall(Trained, Study):
 
     @classmethod
     def reduced(cls) -> Recall:
-        """The cells that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(variants=("2 dot", "2 efficient", "dot + efficient"), pairs=(32,), steps=600)
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
@@ -84,7 +84,7 @@ class Recall(Trained, Study):
         return {"variant": self.variants, "pairs": self.pairs}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model."""
+        """Variables measured for each model."""
         return {
             "accuracy": Variable({}, "", "share of the values that are recalled"),
             "nll": Variable({}, "nat", "negative log-likelihood of the value"),
@@ -115,7 +115,7 @@ class Recall(Trained, Study):
         return {name: np.asarray(float(each)) for name, each in zip(self.variables(), found, strict=True)}
 
     def criterion(self) -> Criterion:
-        """At P = 4 head_dim pairs, in nats, which have no ceiling where all answers are right."""
+        """Claims at P = 4 head_dim pairs, in nats, which do not saturate where all answers are right."""
         place = {"pairs": 4 * self.head_dim}
         fewer = difference("2 efficient less 2 dot", "nll", {"variant": ("2 efficient", "2 dot")}, place)
         kinds = {"variant": ("2 dot", "dot + efficient")}
@@ -129,7 +129,7 @@ class Recall(Trained, Study):
 
 
 class _Recall(torch.nn.Module):
-    """A model whose tokens are pairs, sums of the embeddings of key and value; the query is a key alone."""
+    """A model whose tokens are pairs, sums of the embeddings of key and value; the query is a key."""
 
     def __init__(self, study: Recall, families: tuple[str, ...]) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _Recall(torch.nn.Module):
         self.answer = torch.nn.Linear(width, study.symbols)
 
     def forward(self, asked: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Logits of the value, (batch, symbols), of a key `asked`, (batch,), among pairs, (batch, pairs)."""
+        """Logits of the value, (batch, symbols), of the query key `asked`, (batch,), among (batch, pairs)."""
         pairs = self.keys(keys) + self.values(values)
         query, key = self.rows(asked, pairs)
         value = _split(self.value(pairs), len(self.families))
@@ -151,7 +151,7 @@ class _Recall(torch.nn.Module):
         return logits
 
     def rows(self, asked: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of all heads, for the asked keys and the pairs."""
+        """Queries and keys of all heads, for the query keys and the pairs."""
         heads = len(self.families)
         return _split(self.query(self.keys(asked)[:, None]), heads), _split(self.key(pairs), heads)
 
@@ -168,11 +168,11 @@ def _split(x: Tensor, heads: int) -> Tensor:
 def _draw(
     study: Recall, pairs: int, batch: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The key that is asked for, keys and values of the pairs, and the answer."""
+    """The query key, keys and values of the pairs, and the answer."""
     keys = torch.rand(batch, study.symbols, generator=generator).argsort(-1)[:, :pairs]
     values = torch.randint(study.symbols, (batch, pairs), generator=generator)
     every, chosen = torch.arange(batch), torch.randint(pairs, (batch,), generator=generator)
     return keys[every, chosen], keys, values, values[every, chosen]
 
 
-_ALLOWED = 0.02  # nats of the value that a hybrid may lose against dot products
+_ALLOWED = 0.02  # nats that a hybrid may lose against dot products

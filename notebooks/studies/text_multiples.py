@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     pass
 
 
-_PARTS = 10  # of the training; the mean loss of each is kept
+_PARTS = 10  # parts of the training; the mean loss of each is stored
 _POSITIONS = dict(zip(READINGS, ("rotary", "clipped"), strict=True))
-_DECIMALS = 3  # of the loss of one text, so that a stored result stays small
+_DECIMALS = 3  # decimals of the loss of one text, to keep a stored result small
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class TextMultiples(Trained, Study):
 
     A small transformer learns to fill in masked tokens of the standard library's source at 64 tokens, under
     1/sqrt(d). It is read at up to 1024 tokens under a grid of multiples of that scale, and under the
-    multiples of log n and of two roots of a logarithm, with the distances of its rotary positions as they
-    are or clipped. A law is one multiple at each length, so the grid shows which shape the best one has.
+    multiples of log n and of two roots of a logarithm, with unchanged or clipped distances of its rotary
+    positions. A law is one multiple at each length, so the grid shows the shape of the best law.
 
     Variables: nll, accuracy, nll of each text. :func:`best_multiples` finds the best multiple at each length.
 
@@ -51,22 +51,21 @@ class TextMultiples(Trained, Study):
     lengths : tuple of int
         Lengths at which a model is read: multiples of ``train_length``, which is the first.
     files : int
-        Held-out files; of each one text of the largest length is read, and every length and multiple
+        Number of held-out files. One text of the largest length is read from each; every length and multiple
         reads the same masked tokens.
     clip : int
-        Largest distance where distances are clipped.
+        Largest distance if distances are clipped.
     multiples : tuple of float
-        Multiples of the trained scale, growing, 1 among them.
+        Increasing multiples of the trained scale, including 1.
     constants : tuple of float
-        The multiple that log n is compared with at all lengths, with distances as trained and clipped: two
+        Multiples to compare with log n at all lengths, one for unchanged and one for clipped distances: two
         of ``multiples``.
     shared : int
-        A run of so many tokens that stands in a file of the training too, or in another held-out file, is
-        part of no text that is read.
+        Texts that are read share no run of this many tokens with a training file or another held-out file.
     most_bytes : int or None
-        How much of the source is used; None is all of it.
+        Bytes of the source to use; None for all.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "T15"
@@ -108,7 +107,7 @@ class TextMultiples(Trained, Study):
 
     @classmethod
     def reduced(cls) -> TextMultiples:
-        """The cell that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(
             vocabulary=600,
             steps=200,
@@ -125,11 +124,11 @@ class TextMultiples(Trained, Study):
         return self.width // self.heads
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
-        """One cell: the scale of the training."""
+        """One cell: the scale in training."""
         return {"trained": ("standard",)}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model, by way of reading, multiple and length."""
+        """Variables measured for each model, by reading, multiple and length."""
         table = {"reading": READINGS, "multiple": labels(self.multiples), "n": self.lengths}
         text = {"text": tuple(range(self.files))}
         return {
@@ -163,7 +162,7 @@ class TextMultiples(Trained, Study):
         return found
 
     def criterion(self) -> Criterion:
-        """The loss under log n is below those of the trained scale, a constant, and roots of logarithms."""
+        """Claims: log n has a lower loss than the trained scale, a constant, and roots of logarithms."""
         claims: list[Claim] = []
         for reading, constant in zip(READINGS, self.constants, strict=True):
             place = {"trained": "standard", "reading": reading}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A12, trained: a needle and an average asked of the same row, by heads with one scale or with two."""
+"""A12, trained: one row answers for a needle and an average, by heads with one scale or with two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     pass
 
 
-#: Laws that one head is trained under.
+#: Laws under which one head is trained.
 _ONE = ("standard", "sharp", "log_n", "natural_log_n", "ssmax")
 _VARIANTS = (
     *(f"one: {law}" for law in _ONE),
@@ -35,20 +35,20 @@ _PAIR = "shared: pair"
 _ANSWERED = ("one: standard", "one: log_n", "one: natural_log_n", _PAIR)
 _PARTS = ("needle", "majority", "both")
 _HEADS = ("sharper", "flatter")
-_AT_ONCE = 2**17  # tokens that are read at once, at most
-_SPARE = 1024  # new tokens, over which the scores of a row have their mean and variance
+_AT_ONCE = 2**17  # most tokens read at once
+_SPARE = 1024  # new tokens, for the mean and variance of a row's scores
 
 
 @dataclass(frozen=True)
 class TwoHeads(Trained, Study):
     """Asked for a needle and a majority at once, do two scales answer where no law of one head does? (A12)
 
-    One query reads a set of tokens, and has to give two answers: the label of the one token whose code it is,
-    and whether more tokens have the bit 1 than 0. Models with one scale or with two are trained with up to 16
+    One query reads a set of tokens and gives two answers: the label of the one token whose code it is, and
+    whether more tokens have the bit 1 than 0. Models with one scale or with two are trained with up to 16
     tokens and read with up to 1024.
 
-    In ``TwoHeads.answered()`` codes are longer, rows of the training shorter, and the answer has hidden
-    units, so that one head answers both at the training length: what it keeps in long rows is its law's.
+    In ``TwoHeads.answered()`` codes are longer, training rows shorter, and the answer has hidden units, so
+    that one head answers both at the training length. Its accuracy in long rows then depends on its law.
 
     Variables: accuracy and nll of each part, and the accuracy kept in the longest rows; entropy, weight,
     excess, others_excess, beta, gap, weight_bound, excess_bound and factor of each head, the one with more
@@ -58,8 +58,8 @@ class TwoHeads(Trained, Study):
     ----------
     variants : tuple of str
         Heads and their law, in training and after it. "one: LAW" is one head. "two: LAW" are two heads of
-        half the width, with queries and keys of their own. "shared: LAW" are two heads that have the queries
-        and keys of one head, and so its number of weights: their scores differ by the scale alone. LAW is
+        half the width, with their own queries and keys. "shared: LAW" are two heads with the queries and
+        keys, and so the number of weights, of one head: their scores differ only by the scale. LAW is
         "standard", "log_n", "natural_log_n", "sharp" (``sharp`` times the standard scale), "pair" (``sharp``
         times it in the first head and ``flat`` times in the second), "split" (log n in the first head,
         standard in the second), or a factor that each head learns: "learned" times the standard scale,
@@ -69,9 +69,9 @@ class TwoHeads(Trained, Study):
         ``train_length``.
     width : int
     code : int
-        Components of a token's code: random codes are nearer to orthogonal the longer they are.
+        Components of a token's code: longer random codes are nearer to orthogonal.
     hidden : int
-        Hidden units of the answer; with none it is linear.
+        Hidden units of the answer; with 0 it is linear.
     sharp, flat : float
         Scales of a pair, as multiples of the standard scale.
     learning_rate : float
@@ -80,7 +80,7 @@ class TwoHeads(Trained, Study):
     tests : int
         Rows that are read at each length.
     attention, device, dtype
-        As of ``Trained`` in models/attention.py.
+        See ``Trained`` in models/attention.py.
     """
 
     claim = "A12"
@@ -119,7 +119,7 @@ class TwoHeads(Trained, Study):
 
     @classmethod
     def answered(cls) -> TwoHeads:
-        """The run "answered": one head is right at the training length, too, and 64 times that is asked."""
+        """The run "answered": one head is also right at the training length; read at 64 times that length."""
         return cls(
             variants=_ANSWERED,
             train_length=6,
@@ -134,7 +134,7 @@ class TwoHeads(Trained, Study):
 
     @classmethod
     def reduced(cls) -> TwoHeads:
-        """The cells that tests run again, in some seconds."""
+        """A small run for tests, of some seconds."""
         return cls(variants=("one: log_n", "shared: pair"), steps=400, lengths=(16, 1024))
 
     def cells(self) -> dict[str, tuple[Any, ...]]:
@@ -142,7 +142,7 @@ class TwoHeads(Trained, Study):
         return {"variant": self.variants}
 
     def variables(self) -> dict[str, Variable]:
-        """The variables that are measured of each model at each length, and of each of its heads."""
+        """Variables measured for each model at each length, and for each of its heads."""
         of_rows = {"n": self.lengths, "part": _PARTS}
         of_heads = {"n": self.lengths, "head": _HEADS}
         return {
@@ -182,11 +182,11 @@ class TwoHeads(Trained, Study):
         training.fit(model, loss, steps=self.steps, learning_rate=self.learning_rate)
         read = [_test(self, model, n, seed) for n in self.lengths]
         found = {name: np.stack([each[name] for each in read]) for name in read[0]}
-        with np.errstate(invalid="ignore", divide="ignore"):  # a model may answer no row
+        with np.errstate(invalid="ignore", divide="ignore"):  # a model may answer no row correctly
             found["kept"] = found["accuracy"][-1] / found["accuracy"][0]
         found["factor"] = model.factor.detach().cpu().double().numpy()
         heads = len(model.laws)
-        order = [*np.argsort(-found["weight"][0]), *range(heads, 2)]  # at the first length, which is short
+        order = [*np.argsort(-found["weight"][0]), *range(heads, 2)]  # at the first, short length
         for name, values in found.items():
             if self.variables()[name].dims[-1] == "head":
                 filled = np.full((*values.shape[:-1], 2), np.nan)
@@ -195,10 +195,10 @@ class TwoHeads(Trained, Study):
         return found
 
     def criterion(self) -> Criterion:
-        """At 64 times the training length: what two scales gain over one, and what heads of their own gain.
+        """Claims at 64 times the training length: the gain of two scales over one, and of separate heads.
 
-        A claim is about the models that the self has. Where the answer has hidden units, it is about what is
-        kept of the accuracy at the training length.
+        Only models in ``variants`` have claims. With hidden units in the answer these are about the share
+        of the accuracy at the training length that is kept.
         """
         if self.hidden:
             return self._of_what_is_kept()
@@ -238,7 +238,7 @@ class TwoHeads(Trained, Study):
         return Criterion(tuple(Claim(text, contrasts) for text, contrasts in claims.items() if contrasts))
 
     def _of_what_is_kept(self) -> Criterion:
-        """All models are right at the training length, and two scales keep more of it than one law."""
+        """Claims: all models are right at the training length; two scales keep more of it than one law."""
         right = tuple(
             Contrast(
                 f"{variant} at {self.train_length}",
@@ -297,7 +297,7 @@ def _nll(logits: Tensor, rows: Mixture, reduction: str = "mean") -> tuple[Tensor
 
 @torch.no_grad()
 def _test(study: TwoHeads, model: TwoScales, n: int, seed: int) -> dict[str, NDArray[np.float64]]:
-    """What is measured at one length, on rows that all models of a seed see."""
+    """Measurements at one length, on rows that all models of a seed share."""
     generator = Training(seed).generator(f"test {n}")
     device = model.factor.device
     spare = _on(device, mixture(1, _SPARE, generator, study.code)).tokens
@@ -316,7 +316,7 @@ def _test(study: TwoHeads, model: TwoScales, n: int, seed: int) -> dict[str, NDA
 
 
 def _answers(model: TwoScales, rows: Mixture) -> dict[str, Tensor]:
-    """Whether each part of each row is answered rightly, its log-likelihood, and the entropies of the row."""
+    """Correctness and log-likelihood of each part of each row, and the entropies of the row."""
     logits, entropy = model(rows.query[:, None], rows.tokens)
     assert entropy is not None
     label, most = (part.argmax(-1) for part in logits[:, 0].split((LABELS, 2), -1))
@@ -329,9 +329,9 @@ def _answers(model: TwoScales, rows: Mixture) -> dict[str, Tensor]:
 
 
 def _of_heads(model: TwoScales, rows: Mixture, spare: Tensor) -> dict[str, Tensor]:
-    """Of each row and head: weights of the needle and of the others, and what theory says of them.
+    """Weights of the needle and of the others for each row and head, with the bounds of theory.
 
-    A row's scores have the mean and variance that they have over `spare` tokens, (1, tokens, features).
+    The mean and variance of a row's scores are taken over `spare` tokens, (1, tokens, features).
     """
     asks, n = rows.query[:, None], rows.tokens.shape[1]
     scores = model.scores(asks, rows.tokens, n)[:, :, 0].double()
@@ -351,5 +351,5 @@ def _of_heads(model: TwoScales, rows: Mixture, spare: Tensor) -> dict[str, Tenso
     }
 
 
-_RIGHT = 0.9  # of the rows: a model that answers fewer at the training length has another fault than length
-_LITTLE = 0.1  # of the rows: two heads under one scale may answer so many fewer than under two
+_RIGHT = 0.9  # of the rows; a model below this at the training length fails for reasons other than length
+_LITTLE = 0.1  # of the rows; allowed loss of two heads under one scale against two scales

@@ -177,7 +177,7 @@ def test_bad_fields(study, message):
 @pytest.mark.maintainer
 @pytest.mark.slow
 def test_the_reduced_run_is_within_the_stored_error_bars():
-    """The reduced run of length tasks; those of contexts and recall run in their notebooks."""
+    """The reduced runs of contexts and of recall are checked in their notebooks."""
     kept = stored("length_tasks", "reduced")["accuracy"]
     again = train(LengthTasks.reduced(), seeds=[100])["accuracy"].value
     spread = kept.standard_error * np.sqrt(kept.seeds + 1)  # of one model, and of the mean

@@ -113,14 +113,14 @@ def test_a_header_is_read(pages):
     [
         ("int f();", 4, "f has no comment"),
         ("/// Of f.\nint f();\n\nint g();", 7, "g has no comment, and is no other form"),
-        ("/// Of nothing.\n\nint f();", 5, "a comment of nothing"),
+        ("/// Of nothing.\n\nint f();", 5, "a comment without a declaration"),
         ("/// Of f.\nint f() { return 1;", 5, "a bracket is not closed"),
         ("/// Of f.\nint f()", 5, "a declaration has no end"),
         ("/// Of f.\nunion f { int a; };", 5, "no declaration that is known here: 'union f"),
         ("/// Of f.\nint f(); int g();", 5, "a second declaration stands on a line: 'int g();'"),
         ("  /// Of f.\n  int f();", 4, "stands where a declaration begins"),
         ("/// Of it.\nnamespace more {\n}", 5, "a comment stands before a namespace"),
-        ("/// Of it.\n#include <vector>", 5, "a comment stands before a directive"),
+        ("/// Of it.\n#include <vector>", 5, "a comment precedes a directive"),
         ("namespace more {", 4, "ends within a namespace"),
     ],
 )

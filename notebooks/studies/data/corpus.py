@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The source of Python's standard library as text to train on, split by file, in tokens learned from it."""
+"""The source of Python's standard library as training text, split by file, in tokens learned from it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Tokens that stand for no text: the end of a file, and the replacement of a masked token.
+#: Special tokens: the end of a file, and the replacement of a masked token.
 FILE, MASK = 0, 1
 _SPECIAL = ("<file>", "<mask>")
-#: Folders that are not installed everywhere, or that are not part of the standard library.
+#: Folders that are not always installed, or that are not part of the standard library.
 _NOT_THERE = frozenset({"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "ensurepip"})
-#: Folders of tables that a program wrote, hundreds of lines of which are alike in many files.
+#: Folders of generated tables, with hundreds of equal lines in many files.
 _GENERATED = frozenset({"encodings", "pydoc_data"})
 _LEFT_OUT = _NOT_THERE | _GENERATED
-_HELD_OUT = 10  # one file in this many is never trained on
+_HELD_OUT = 10  # one file in ten is never trained on
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Corpus:
     Attributes
     ----------
     train, held_out : ndarray of int64
-        Tokens of the files one after the other, with a FILE token after each.
+        Concatenated tokens of the files, with a FILE token after each.
     vocabulary : int
         Number of different tokens.
     facts : dict
@@ -46,12 +46,12 @@ class Corpus:
 
 
 def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
-    """The standard library's source in tokens of a byte-level BPE that is trained on its training part.
+    """The standard library's source in tokens of a byte-level BPE, trained on the training part.
 
     Parameters
     ----------
     vocabulary : int
-        Number of tokens, at least 258: the 256 bytes, and two tokens that stand for no text.
+        Number of tokens, at least 258: the 256 bytes and two special tokens.
     most_bytes : int, optional
         Take only the first files, in the order of the hashes of their names, up to this many bytes.
 
@@ -64,7 +64,7 @@ def library_source(vocabulary: int, most_bytes: int | None = None) -> Corpus:
 
 
 def package_of(name: str) -> str:
-    """The package of Python's library, or of Debian, whose file it is.
+    """The package of Python's library, or of Debian, to which a file belongs.
 
     Examples
     --------
@@ -77,16 +77,16 @@ def package_of(name: str) -> str:
 def split_and_encode(
     files: Sequence[tuple[str, bytes]], vocabulary: int, packages: Sequence[str] = ()
 ) -> Corpus:
-    """Every tenth file held out, the others to train on, in tokens that are learned from these others.
+    """Hold out every tenth file, and encode all files in tokens learned from the others.
 
     Parameters
     ----------
     files : sequence of (str, bytes)
-        Names and texts of the files, in an order that has nothing to do with what they are about.
+        Names and texts of the files, in an order independent of their subjects.
     vocabulary : int
-        As of :func:`library_source`.
+        See :func:`library_source`.
     packages : sequence of str
-        Packages that are held out with all their files, in place of every tenth file.
+        Packages that are held out whole, in place of every tenth file.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def split_and_encode(
 
 
 def source_files(most_bytes: int | None) -> list[tuple[str, bytes]]:
-    """The library's files by name, shuffled by the hash of the name: neighbours were of one package."""
+    """The library's files by name, shuffled by the hash of the name so that packages are mixed."""
     root = Path(sysconfig.get_paths()["stdlib"])
     names = []
     for folder, below, inside in os.walk(root):
@@ -153,7 +153,7 @@ def _train_bpe(texts: Iterable[str], vocabulary: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.encode_special_tokens = True  # a file that has "<file>" in its text has not ended there
+    tokenizer.encode_special_tokens = True  # a "<file>" in the text of a file is not its end
     return tokenizer
 
 

@@ -14,8 +14,8 @@ from .tasks import Batch
 CLASSES = 8
 FEATURES = 16
 _NOISE = 3.0
-_AGREE = 0.22  # share of neighbours that copy the class of their node; the others have any class
-_DENSITY = 0.25  # share of the nodes that are neighbours, at every size of a graph
+_AGREE = 0.22  # share of neighbours that copy the class of their node; the others have a random class
+_DENSITY = 0.25  # share of the nodes that are neighbours, for every graph size
 _NEAR = 0.1  # noise of the query in "mirror"
 
 
@@ -36,14 +36,14 @@ class Graph(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """Inputs of a model and the right labels.
+    """Inputs of a model, and the correct labels.
 
     Attributes
     ----------
     query : Tensor, shape (batch, queries, features)
     tokens : Tensor, shape (batch, tokens, features)
     mask : Tensor of bool or None, shape (queries, tokens)
-        True where a query sees a token; None if all see all.
+        True where a query sees a token; None without a mask.
     label : Tensor of int64, shape (batch, queries)
     """
 
@@ -59,7 +59,7 @@ def class_means(generator: torch.Generator) -> Tensor:
 
 
 def context(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
-    """Nodes, each with n tokens: the first is the node itself, the others are sampled neighbours."""
+    """Nodes with n tokens each: the node itself first, then sampled neighbours."""
     label = torch.randint(CLASSES, (batch,), generator=generator)
     others = torch.randint(CLASSES, (batch, n), generator=generator)
     agree = torch.rand(batch, n, generator=generator) < _AGREE
@@ -82,7 +82,7 @@ def graph(nodes: int, degree: float, means: Tensor, generator: torch.Generator) 
 
 
 def mirror(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Batch:
-    """The mirror image of :func:`context`: one token of n has the answer, the one that is like the query.
+    """The mirror image of :func:`context`: only the token that is like the query has the answer.
 
     A token has a code and a class; the first is the query itself, whose class is not given.
     """
@@ -99,7 +99,7 @@ def mirror(batch: int, n: int, means: Tensor, generator: torch.Generator) -> Bat
 def questions(
     cell: dict[str, Any], n: int, batch: int, means: Tensor, generator: torch.Generator, device: Any
 ) -> Questions:
-    """Contexts of n tokens, or one graph of n neighbours on average; both count a node that reads itself.
+    """Contexts of n tokens, or a graph with n neighbours on average, including the node itself if seen.
 
     `cell` has the task, "context", "graph" or "needle", and whether the node's own key is "seen".
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Held-out texts of a corpus: each within one file, none that stands somewhere else too."""
+"""Held-out texts of a corpus: each within one file, without passages that occur elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .corpus import FILE, Corpus, library_source, package_of
 
 
 class HeldOut(NamedTuple):
-    """Texts that no model is trained on.
+    """Texts that are never used in training.
 
     Attributes
     ----------
     tokens : ndarray of int64, shape (texts, n)
     files : ndarray of int64, shape (texts,)
-        Ids of their files: places in the list of names that :func:`corpus_facts` has of the held-out part.
+        Ids of their files: places in the list of held-out names of :func:`corpus_facts`.
     """
 
     tokens: NDArray[np.int64]
@@ -29,14 +29,14 @@ class HeldOut(NamedTuple):
 
 
 def corpus_streams(vocabulary: int, most_bytes: int | None, shared: int) -> dict[str, NDArray[Any]]:
-    """The tokens of the library's source as arrays that a store can keep, with what is repeated in them.
+    """Tokens of the library's source as arrays for a store, with marks of repeated tokens.
 
     Parameters
     ----------
     vocabulary, most_bytes
-        As of :func:`library_source`.
+        See :func:`library_source`.
     shared : int
-        Length of the runs of tokens that may not stand in two places.
+        Length of a run of tokens that counts as repeated if it occurs twice.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def corpus_streams(vocabulary: int, most_bytes: int | None, shared: int) -> dict
 
 
 def streams_of(corpus: Corpus, shared: int) -> dict[str, NDArray[Any]]:
-    """The same of any corpus."""
+    """Tokens of a corpus as arrays for a store, with marks of repeated tokens."""
     repeated = repeated_tokens(corpus.train, corpus.held_out, shared)
     facts = {"source": {**corpus.facts, "repeated": int(repeated.sum())}, "python": platform.python_version()}
     return {
@@ -65,9 +65,9 @@ def corpus_facts(streams: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def repeated_tokens(train: NDArray[np.int64], held_out: NDArray[np.int64], run: int) -> NDArray[np.bool_]:
-    """Which held-out tokens lie in a run of `run` tokens that is in the training part, or in a file before.
+    """Mark held-out tokens in a run of `run` tokens that also occurs in training or in an earlier file.
 
-    Runs are compared by hashes of 64 bits: one in 10^13 or so is taken for another.
+    Runs are compared by 64-bit hashes: about one in 10^13 is confused with another.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def repeated_tokens(train: NDArray[np.int64], held_out: NDArray[np.int64], run: 
 
 
 def _hashes(tokens: NDArray[np.uint64], run: int) -> NDArray[np.uint64]:
-    """A hash of each run of tokens, by the place where the run begins."""
+    """Hash of each run of tokens, by the start of the run."""
     count = max(0, len(tokens) - run + 1)
     total = np.zeros(count, np.uint64)
     for i in range(run):
@@ -99,7 +99,7 @@ def _hashes(tokens: NDArray[np.uint64], run: int) -> NDArray[np.uint64]:
 
 
 def held_out_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> HeldOut:
-    """Texts of n tokens that do not overlap, evenly spread over all that the held-out files have.
+    """Texts of n tokens without overlap, evenly spread over the held-out files.
 
     A text is a part of one file, without repeated tokens.
 
@@ -118,7 +118,7 @@ def held_out_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> H
 def texts_by_package(
     streams: Mapping[str, NDArray[Any]], n: int, packages: Sequence[str], count: int
 ) -> tuple[HeldOut, NDArray[np.int64]]:
-    """Of each package `count` texts as of :func:`held_out_texts`, and the places of the texts' packages.
+    """`count` texts of each package, as in :func:`held_out_texts`, and the places of their packages.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def texts_by_package(
 
 
 def other_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int, others: int) -> HeldOut:
-    """Further texts, evenly spread over those that :func:`held_out_texts` leaves where it takes `count`.
+    """Further texts, evenly spread over those that :func:`held_out_texts` does not take for `count`.
 
     Raises
     ------
@@ -158,9 +158,9 @@ def other_texts(streams: Mapping[str, NDArray[Any]], n: int, count: int, others:
 
 
 def one_text_a_file(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> HeldOut:
-    """One text of n tokens, the middle one, of each of `count` held-out files, evenly spread over them.
+    """The middle text of n tokens of each of `count` held-out files, which are evenly spread.
 
-    A text is a part of one file, without repeated tokens, as of :func:`held_out_texts`.
+    A text is a part of one file, without repeated tokens, as in :func:`held_out_texts`.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def one_text_a_file(streams: Mapping[str, NDArray[Any]], n: int, count: int) -> 
 
 
 def _fresh(streams: Mapping[str, NDArray[Any]], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where texts of n tokens begin that are of one file and not repeated, and the ids of their files."""
+    """Starts of texts of n tokens within one file and without repeats, and the ids of their files."""
     tokens, repeated = streams["held_out"], streams["repeated"]
     edges = np.flatnonzero((tokens == FILE) | repeated)
     ends = np.append(edges, len(tokens))

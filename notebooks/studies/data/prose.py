@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""English prose as files of text: what a folder of documents has, or the docstrings of Python's library."""
+"""English prose: the documents of a folder, or the docstrings of Python's library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from attnscale._base.checks import shown
 
 from .corpus import source_files
 
-#: The name that stands for the docstrings of Python's library, in place of a folder.
+#: Name of the docstrings of Python's library, in place of a folder.
 DOCSTRINGS = "docstrings"
-#: Packages of Debian whose documents are English prose: books, guides, policies, collections of answers.
+#: Packages of Debian whose documents are English prose: books, guides, policies, FAQs.
 PACKAGES = (
     "anarchism",
     "apt-doc",
@@ -43,13 +43,13 @@ PACKAGES = (
     "png-definitive-guide",
 )
 _SUFFIXES = (".html", ".htm", ".txt", ".html.gz", ".txt.gz")
-#: Words that every English text has, and hardly any other language or table: a sixth of prose or more.
+#: Words common in every English text and rare elsewhere: a sixth of prose or more.
 _COMMON = frozenset(
     ("the", "of", "and", "to", "a", "in", "is", "that", "it", "for", "as", "with", "be", "are", "this")
 )
 _COMMON_SHARE = 1 / 6
-_LEAST_WORDS = 8  # of a paragraph: menus, headings and entries of lists are shorter
-_LEAST_CHARACTERS = 2000  # of the prose of a file
+_LEAST_WORDS = 8  # in a paragraph; menus, headings and entries of lists are shorter
+_LEAST_CHARACTERS = 2000  # of prose in a file
 _WORD = re.compile(r"[^\W\d_]+")
 _CLOSED = frozenset({"head", "script", "style", "pre", "table", "nav"})
 _INLINE = frozenset(
@@ -60,18 +60,18 @@ _INLINE = frozenset(
 def prose_files(corpus: str) -> list[tuple[str, bytes]]:
     """Names and texts of the files of a corpus, shuffled by the hash of the name.
 
-    A file is the paragraphs of a document that are prose. A paragraph that stands in a file before is left
-    out, so that a book that is there in two forms counts once.
+    A file consists of the prose paragraphs of a document. Paragraphs of an earlier file are left out, so that
+    a book in two formats counts once.
 
     Parameters
     ----------
     corpus : str
-        "docstrings", or a folder: all its documents of text and HTML are read, also compressed ones.
+        "docstrings", or a folder, of which all text and HTML documents are read, also compressed ones.
 
     Raises
     ------
     ValueError
-        There is no such folder, or no English prose in it; the message says how to get some.
+        The folder does not exist or has no English prose; the message says how to get some.
     """
     documents = _docstrings() if corpus == DOCSTRINGS else _documents(Path(corpus))
     seen: set[bytes] = set()
@@ -87,7 +87,7 @@ def prose_files(corpus: str) -> list[tuple[str, bytes]]:
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether a paragraph is English prose by its length and by the share of the commonest words.
+    """Whether a paragraph is English prose, by its length and its share of the commonest words.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class _Paragraphs(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.parts: list[str] = []
-        self.inside: list[str] = []  # closed elements that are open, the innermost last
+        self.inside: list[str] = []  # ignored elements that are open, innermost last
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _CLOSED:
@@ -167,12 +167,12 @@ def _of_plain(text: str) -> list[str]:
 
 
 def _joined(paragraphs: Iterable[str]) -> list[str]:
-    """The paragraphs that are not empty, each in one line."""
+    """Non-empty paragraphs, each in one line."""
     return [line for each in paragraphs if (line := " ".join(each.split()))]
 
 
 def _new(paragraph: str, seen: set[bytes]) -> bool:
-    """Whether no paragraph of the same words was seen; it counts as seen from here on."""
+    """Whether a paragraph with these words is new; marks it as seen."""
     key = hashlib.sha256(" ".join(_WORD.findall(paragraph.lower())).encode()).digest()
     found = key not in seen
     seen.add(key)

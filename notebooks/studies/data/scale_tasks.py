@@ -75,10 +75,10 @@ class Recall:
 
 
 class Tagging:
-    """Tagging of the names in source code by what they are: TENER's kind of task (arXiv 1911.04474).
+    """Tagging of the kinds of names in source code, similar to TENER's task (arXiv 1911.04474).
 
-    Errors are rates. The sharp one is that of attributes and definitions, which one neighbour tells; the
-    broad one is that of parameters, keywords of calls and other names. Every tag counts the same.
+    Errors are rates. The sharp one is for attributes and definitions, which depend on one neighbour; the
+    broad one for parameters, keywords of calls and other names. Every tag counts equally.
     """
 
     def __init__(self, width: int) -> None:
@@ -93,7 +93,7 @@ class Tagging:
         return Tagger(self.width, self.vocabulary, len(TAGS), rotary=True, **heads)
 
     def batch(self, n: int, size: int, generator: torch.Generator, *, held_out: bool = False) -> Any:
-        """Windows of n tokens, and the tags of these."""
+        """Windows of n tokens, and their tags."""
         tokens, tags = self._data[held_out]
         start = torch.randint(tokens.numel() - n, (size, 1), generator=generator)
         window = start + torch.arange(n)

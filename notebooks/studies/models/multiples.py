@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Multiples of the scale that a model was trained with: a grid of numbers, and shapes that grow with n."""
+"""Multiples of the trained scale: a grid of numbers, and shapes that grow with n."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from attnscale._base.checks import shown
 from attnscale.experiments import Claim, Contrast
 
-#: Twelve multiples, nearly even in their logarithm.
+#: Twelve multiples, spaced nearly evenly in their logarithm.
 GRID = (0.5, 0.6, 0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.8, 2.1, 2.5, 3.0)
-#: How a multiple may grow with n; each shape is divided by its value at the length of the training.
+#: Shapes of growth with n; each is divided by its value at the training length.
 SHAPES: dict[str, Callable[[float], float]] = {
     "log n": math.log,
     "sqrt(1 + ln n)": lambda n: math.sqrt(1 + math.log(n)),
@@ -26,7 +26,7 @@ def labels(multiples: Sequence[float]) -> tuple[Any, ...]:
 
 
 def at_length(multiples: Sequence[float], n: int, n0: int) -> list[float]:
-    """The multiple that each label stands for at length n, for a model that was trained at n0.
+    """The multiple for each label at length n, in a model trained at n0.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def at_length(multiples: Sequence[float], n: int, n0: int) -> list[float]:
 
 
 def check_multiples(multiples: Sequence[float], constants: Sequence[float], readings: int = 1) -> None:
-    """Refuse a grid without the trained scale, and constants that are not of it, one for each reading."""
+    """Refuse a grid without the trained scale, and constants outside the grid, one for each reading."""
     grid = list(multiples)
     if len(grid) < 3 or grid != sorted(set(grid)) or grid[0] <= 0 or 1.0 not in grid:
         raise ValueError(
@@ -52,18 +52,18 @@ def check_multiples(multiples: Sequence[float], constants: Sequence[float], read
 def shape_claims(
     lengths: Sequence[int], constant: float, place: Mapping[str, Any], title: str
 ) -> tuple[Claim, ...]:
-    """What "the best multiple grows like log n" predicts of the loss, for one way of reading.
+    """Claims about the loss that follow from "the best multiple grows like log n", for one reading.
 
     Parameters
     ----------
     lengths : sequence of int
-        The length of the training, and longer ones.
+        The training length, and longer ones.
     constant : float
-        The constant multiple that log n is compared with, fixed before the run.
+        The constant multiple to compare with log n, fixed before the run.
     place : dict
-        Labels that choose the way of reading.
+        Labels that select the reading.
     title : str
-        Its name, which begins the names of the contrasts.
+        Its name, the prefix of the names of the contrasts.
     """
 
     def less(other: Any, at: Sequence[int]) -> Contrast:

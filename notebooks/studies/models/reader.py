@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The smallest model with attention: its queries read the tokens once and give an answer."""
+"""The smallest model with attention: queries read the tokens once and give an answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Reader(torch.nn.Module):
     Parameters
     ----------
     features, labels : int
-        Numbers of a token, and logits of an answer.
+        Size of a token, and number of logits of an answer.
     width, heads : int
     law : str, float or Law
         Law of the scale; also "ssmax", "ssmax_b" (s ln n + b) and "asentmax", whose parameters are learned.
     normalizer : str
     n0 : int
-        Length at which the factor of "ssmax" is 1 before training; that of "ssmax_b" is 1 at all lengths.
+        Length at which the factor of "ssmax" is 1 before training. The factor of "ssmax_b" is then 1 at all
+        lengths.
     implementation : {"attnscale", "torch"}
 
     Examples
@@ -103,7 +104,7 @@ class Reader(torch.nn.Module):
         return logits, entropy
 
     def learned(self) -> Learned | None:
-        """The law of the model with its parameters, where it is one whose parameters are learned."""
+        """The law "ssmax" or "ssmax_b" with its learned parameters; None for other laws."""
         if self.law == "ssmax":
             return Scaled("ssmax(s=1)", self.factor)
         return Learned("ssmax", s=self.factor, b=self.shift) if self.law == "ssmax_b" else None
@@ -130,12 +131,12 @@ def answer_loss(model: Reader, batch: Batch) -> Tensor:
 
 
 def answers(model: Reader, batch: Batch, *, law: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row: the negative log-likelihood, whether the answer is right, and the entropies.
+    """Negative log-likelihood, correctness and entropies of each row.
 
     Parameters
     ----------
     model : Reader
-        It is called without gradients, so that it gives entropies.
+        Called without gradients, so that it returns entropies.
     batch : Batch
         Moved to the model's device.
     law : optional

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reading a trained model at other lengths: under laws, or with a scale that keeps each head's entropy."""
+"""Readings of a trained model at other lengths: under laws, or with a scale that keeps each head's
+entropy."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .attention import BACKENDS, attend_rows
 from .clipped import clipped_rows, clipped_scores
 from .transformer import Transformer, rotate
 
-#: Names and spellings of the laws that a model is read under; {n0} is the length of the training.
+#: Names and spellings of the laws of a reading; {n0} is the training length.
 LAWS = {
     "standard": "standard",
     "log_n": "log_n(base={n0})",
@@ -30,12 +31,12 @@ LAWS = {
     "info_scale": "info_scale(train_length={n0})",
     "yarn": "yarn(factor={factor}, channels='all')",
 }
-_HIGHEST = 16.0  # largest beta that is tried for a clipped head
+_HIGHEST = 16.0  # largest beta tried for a clipped head
 _HALVINGS = 14  # of the interval of beta, to a width of 0.001
 
 
 def multiplier(name: str, n: int, n0: int, head_dim: int) -> float:
-    """The multiplier beta of a law at length n for a model that was trained at n0.
+    """The multiplier beta of a law at length n for a model trained at n0.
 
     Examples
     --------
@@ -48,21 +49,20 @@ def multiplier(name: str, n: int, n0: int, head_dim: int) -> float:
 
 @dataclass
 class Reading:
-    """A ``mix`` of a model, with given positions and scales, that collects the entropy of each head.
+    """A ``mix`` with given positions and scales that collects the entropy of each head.
 
     Attributes
     ----------
     positions : {"rotary", "none", "clipped"}
     scales : list of float or Tensor
-        The whole multiplier of each layer; of shape (heads, 1) where each head has its own.
+        The whole multiplier of each layer, or of each head in shape (heads, 1).
     clip : int
-        Largest distance where positions are "clipped".
+        Largest distance if positions are "clipped".
     implementation : {"attnscale", "torch"}
     entropies : list of list of Tensor
         For each layer and call, the mean entropy of each head over the rows of the call.
     kept : list or None
-        If a list, query and key of each layer are appended as its scores take them: turned for "rotary",
-        and bare for "clipped".
+        If a list, query and key of each layer are appended: rotated for "rotary", unrotated for "clipped".
     """
 
     positions: str
@@ -89,7 +89,7 @@ class Reading:
         return output
 
     def entropy(self) -> NDArray[np.float64]:
-        """Mean entropy of each head over all calls, which are of one size: (layers, heads)."""
+        """Mean entropy of each head over all calls, which have one size: (layers, heads)."""
         return np.stack([torch.stack(each).mean(0).cpu().double().numpy() for each in self.entropies])
 
 
@@ -97,7 +97,7 @@ class Reading:
 def calibrated(
     model: Transformer, tokens: Tensor, reading: Reading, n0: int, lengths: Sequence[int]
 ) -> NDArray[np.float64]:
-    """The beta of each head at each length that keeps its mean entropy at n0, (lengths, layers, heads).
+    """Beta that keeps each head's mean entropy at n0, for each length, (lengths, layers, heads).
 
     Beta is measured on queries and keys of whole texts, read under the reading's own scales, and averaged
     over the texts; it is 1 where no beta keeps the entropy.
@@ -119,16 +119,16 @@ def calibrated(
 
 
 def _mean(beta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of beta over the texts that have one: (texts, heads, lengths) to (heads, lengths)."""
+    """Mean of beta over the texts where it is not NaN: (texts, heads, lengths) to (heads, lengths)."""
     there = np.isfinite(beta)
     total, count = np.where(there, beta, 0).sum(0), there.sum(0)
     return np.where(count > 0, total / np.maximum(count, 1), 1.0)
 
 
 def _clipped_beta(scores: Tensor, head_dim: int, n0: int, lengths: Sequence[int]) -> NDArray[np.float64]:
-    """The beta of each text and head at each length, by halving, from products (texts, heads, n, n).
+    """Beta of each text and head at each length by bisection, from products (texts, heads, n, n).
 
-    Beta is NaN where no value keeps the entropy.
+    NaN where no value keeps the entropy.
     """
     found = []
     for n in lengths:

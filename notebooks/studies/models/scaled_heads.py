@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One layer of attention whose scale is fixed, learned, or learned for each head."""
+"""A layer of attention whose scale is fixed, learned, or learned for each head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional
 from .attention import BACKENDS, attend_rows
 from .transformer import rotate
 
-#: Kinds of scales that a model may have. The unscaled kinds have 1 in place of 1/sqrt(head_dim).
+#: Kinds of scales. The unscaled kinds have 1 in place of 1/sqrt(head_dim).
 SCALES = ("fixed", "one", "per_head", "unscaled", "unscaled_t5")
 
 
@@ -29,21 +29,20 @@ class Heads(torch.nn.Module):
     qk_norm : bool
         Whether queries and keys are divided by their root mean square.
     rotary : bool
-        Whether queries and keys are turned by their position.
+        Whether queries and keys have rotary positions.
     start : float, optional
-        The factor before training; by default the square root of head_dim where the scale is "unscaled", and
-        1 elsewhere.
+        The factor before training; by default the square root of head_dim for "unscaled" scales, else 1.
     law : str
-        Law that the factor multiplies, as :func:`attnscale.laws.get` takes it.
+        Law to multiply by the factor, as for :func:`attnscale.laws.get`.
     implementation : {"attnscale", "torch"}
 
     Attributes
     ----------
     factor : Parameter, shape (1,) or (heads,)
-        The scale over that of the law, which is 1/sqrt(head_dim) if "standard". It is not trained where the
-        scale is not learned.
+        The scale over that of the law, which is 1/sqrt(head_dim) if "standard". Trained only if the scale is
+        learned.
     entropy : Tensor or None
-        Entropy of the rows of the last call, (batch, heads, n_queries), where `watched`.
+        Entropy of the rows of the last call, (batch, heads, n_queries), if `watched`.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Heads(torch.nn.Module):
         self.query, self.key, self.value = (
             torch.nn.Linear(width, heads * head_dim, bias=False) for _ in range(3)
         )
-        # Scores have variance 1 by the scale, or by the weights as T5 has it (claim T5 of the articles).
+        # Scores have variance 1 by the scale, or by the initial weights as in T5.
         small = head_dim**-0.5 if scale == "unscaled_t5" else 1.0
         for linear, std in ((self.query, small), (self.key, 1.0), (self.value, 1.0)):
             torch.nn.init.normal_(linear.weight, std=std * width**-0.5)
@@ -76,7 +75,7 @@ class Heads(torch.nn.Module):
         self.entropy: Tensor | None = None
 
     def forward(self, queries: Tensor, items: Tensor) -> Tensor:
-        """The outputs of all heads side by side, (batch, n_queries, heads * head_dim)."""
+        """Concatenated outputs of all heads, (batch, n_queries, heads * head_dim)."""
         query, key = self.projected(queries, items)
         value = self._split(self.value(items))
         law, backend = Scaled(self.law, self.factor.expand(self.heads)), BACKENDS[self.implementation]
@@ -94,12 +93,12 @@ class Heads(torch.nn.Module):
         return (rotate(query), rotate(key)) if self.rotary else (query, key)
 
     def free(self) -> torch.nn.Parameter:
-        """Give each head a factor of its own, and return the new parameter."""
+        """Give each head its own factor, and return the new parameter."""
         self.factor = torch.nn.Parameter(self.factor.detach().expand(self.heads).clone())
         return self.factor
 
     def scales(self, n: int) -> Tensor:
-        """The whole multiplier of q . k among n keys, or with qk_norm of the cosine of q and k: (heads,)."""
+        """Whole multiplier of q . k among n keys, or with qk_norm of their cosine: (heads,)."""
         return self._scales(n).detach() * (self.head_dim if self.qk_norm else 1)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sigma-reparametrisation: a weight divided by its spectral norm, times a number that is learned."""
+"""Sigma-reparametrisation: a weight divided by its spectral norm, times a learned number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 
 class SpectralScale(torch.nn.Module):
-    """Weight gamma W / sigma(W), one step of power iteration a call (Zhai et al. 2023, arXiv 2303.06296).
+    """Weight gamma W / sigma(W), by one power iteration per call (Zhai et al. 2023, arXiv 2303.06296).
 
     Examples
     --------
@@ -41,7 +41,7 @@ class SpectralScale(torch.nn.Module):
         """The weight that the layer uses."""
         if self.training:
             self._iterate(weight)
-        # The vectors are copied: the next call writes to them before the backward pass of this call is over.
+        # Copied: the next call overwrites the vectors before the backward pass of this call.
         sigma = self.left.clone() @ weight @ self.right.clone()
         return self.gamma / sigma * weight
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A small transformer, normalised before each part; the way it mixes positions is passed in."""
+"""A small pre-norm transformer with a replaceable attention ``mix``."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _turns(n: int, head_dim: int, base: float, device: torch.device) -> tuple[Te
 
 
 def rotate(x: Tensor, base: float = 10_000.0, at: int | None = None) -> Tensor:
-    """Rows (..., n, head_dim) turned by their index, or all by the index `at`, which may be negative.
+    """Rows (..., n, head_dim) rotated by their index, or all by the index `at`, which may be negative.
 
-    Pairs are as in :mod:`attnscale.torch.nn`: channel c of the first half with c of the second, turned by
+    Pairs are as in :mod:`attnscale.torch.nn`: channel c of the first half with c of the second, rotated by
     i * base^(-2c / head_dim) (Su et al. 2021, arXiv 2104.09864).
     """
     n, head_dim = x.shape[-2:]
@@ -47,12 +47,12 @@ def rotate(x: Tensor, base: float = 10_000.0, at: int | None = None) -> Tensor:
 
 @dataclass
 class Mixing:
-    """The ``mix`` of a :class:`Transformer` that attends with a law, a normalizer and positions.
+    """The ``mix`` of a :class:`Transformer`: attention with a law, a normalizer and positions.
 
     Attributes
     ----------
     law : str, float, Law, Scaled, Tensor or list of them
-        Scale of the scores; a list has one for each layer.
+        Scale of the scores, or a list with one per layer.
     normalizer : str or Normalizer
     positions : {"rotary", "none"}
     causal : bool
@@ -107,7 +107,7 @@ class _Layer(torch.nn.Module):
         batch, n, width = x.shape
         parts = self.project(self.before_mix(x)).view(batch, n, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        if self.qk_norm:  # q and k have length sqrt(head_dim), which suits the usual 1/sqrt(head_dim)
+        if self.qk_norm:  # q and k have length sqrt(head_dim), for the usual 1/sqrt(head_dim)
             query, key = (functional.rms_norm(each, each.shape[-1:]) for each in (query, key))
         mixed = mix(query, key, value, layer).transpose(1, 2).reshape(batch, n, width)
         x = x + self.merge(mixed)
@@ -124,9 +124,9 @@ class Transformer(torch.nn.Module):
     mix : callable
         A :class:`Mixing`, or ``mix(query, key, value, layer)``; the attribute may be replaced at any time.
     outputs : int, optional
-        Number of logits of each position, from a layer of their own; by default they come from the embedding.
+        Number of logits of each position, from a separate layer; by default they come from the embedding.
     expansion : int
-        Width of the feed-forward part over that of the model.
+        Width of the feed-forward part divided by that of the model.
     qk_norm : bool
         Whether queries and keys are divided by their root mean square.
 

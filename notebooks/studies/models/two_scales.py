@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A reader whose heads have scales of their own, on scores of their own or on the same scores."""
+"""A reader whose heads have their own scales, on separate or shared scores."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class TwoScales(torch.nn.Module):
     Parameters
     ----------
     features, labels : int
-        Numbers of a token, and logits of an answer.
+        Size of a token, and number of logits of an answer.
     width : int
     laws : sequence of str
         Law of each head.
     factors : sequence of float
-        What multiplies the law of each head.
+        Factor of the law of each head.
     learned : bool
-        Whether the factors are trained; they then begin as given.
+        Whether the factors, initially as given, are trained.
     shared : bool
-        Whether all heads have the same queries and keys, of the whole width, so that their scores differ by
-        the scale alone. Values are a head's own in any case: the weights are as many as those of one head.
+        Whether all heads share queries and keys of the whole width, so that their scores differ only by the
+        scale. Each head has its own values in any case: there are as many weights as in one head.
     hidden : int, default 0
-        Hidden units of the answer; with none it is linear.
+        Hidden units of the answer; with 0 it is linear.
     implementation : {"attnscale", "torch"}
 
     Examples

@@ -29,7 +29,7 @@ STATISTICS = (
     "min_score",
 )
 
-#: Those that have gradients.
+#: Statistics with gradients.
 SMOOTH = tuple(name for name in STATISTICS if name not in ("n_visible", "argmax", "min_score"))
 
 # Around the lanes of a vector (4, 8, 16), a block of queries (32, 64) and a tile of keys.
@@ -209,7 +209,7 @@ def mask_cases(batch: int, heads: int, n_queries: int, n_keys: int) -> dict[str,
 
 
 def machine_epsilon(*arrays: np.ndarray) -> float:
-    """Of the arithmetic: float64 if any input is, else float32."""
+    """Machine epsilon of the arithmetic: float64 if any input is, else float32."""
     wide = any(array.dtype == np.float64 for array in arrays)
     return float(np.finfo(np.float64 if wide else np.float32).eps)
 

@@ -191,7 +191,7 @@ def test_the_constants_of_the_lemma_and_of_heads():
 
 
 def test_the_bound_of_a_soft_cap_is_the_known_one():
-    """Of Cicalese, Gargano and Vaccaro, from the ratio of the largest and the smallest weight."""
+    """The bound of Cicalese, Gargano and Vaccaro, from the ratio of the largest and the smallest weight."""
     for spread in (0.1, 1.0, 4.0):
         ratio, r = math.exp(spread), spread / math.expm1(spread)
         x = ratio * math.log(ratio) / (ratio - 1)

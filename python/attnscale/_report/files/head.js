@@ -147,7 +147,7 @@ function startHead() {
     document.getElementById("head-title").textContent = `Head: ${headName(i)}`;
     document.getElementById("head-facts").replaceChildren(
       factList(facts().map(([name, text]) => [name, REPORTS.map((report) => text(report, i))])));
-    // Of two reports, the same figure of both is side by side.
+    // With two reports, the same figure of both is side by side.
     const figures = FIGURES.flatMap((each) => REPORTS.map((report, k) => {
       const { element, below } = each.make(report, i);
       const name = several ? `${NAMES[k]}: ${each.caption()}` : each.caption();

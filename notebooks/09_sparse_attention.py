@@ -515,6 +515,86 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
+# ## The proofs in full (T23)
+#
+# [The page on the support of entmax](../docs/explanation/support.md) has the notation, both theorems and
+# equations (1) and (2). $N$ is the number of keys with a weight, less one; $h$ is the hazard rate of a
+# standard normal number.
+#
+# ### Theorem 1, sparsemax
+#
+# **Proof.** For numbers in $\{0, 1, \dots\}$, $d_{TV} \le W_1 = \sum_{k \ge 1} |P(N \ge k) -
+# Q_k(\lambda)|$, and $\mathbb E N - \lambda$ is the same sum without the bars. $Q_k(x)$ is also the
+# probability that $k$ exponential numbers of mean 1 sum to less than $x$. It rises in $x$, with the
+# derivative $e^{-x} x^{k-1}/(k-1)!$, and $\sum_k Q_k(x) = x$. Of $h$ we need: $h(s) > s$; $h(s) < s +
+# 1/s$ for $s > 0$; and $0 < h' < 1$, that is, $h$ rises and $h(s) - s$ falls (Sampford 1953).
+#
+# *One key.* $X_j = \int_0^{Y_j} h(r + y)\, dy$ is exponential with mean 1. As $h$ rises, $X_j \ge h(r)\,
+# Y_j$; and $X_j \le h(r + 1/\beta)\, Y_j$ wherever $Y_j \le 1/\beta$, which holds for all $j$ if $\sum_j
+# Y_j < 1/\beta$. So
+#
+# $$Q_k\big(h(r)/\beta\big) \le G_k(r) \le Q_k\big(h(r + 1/\beta)/\beta\big), \qquad h(r + 1/\beta) \le h(r) + 1/\beta. \tag{3}$$
+#
+# *From above.* Since $s_{(k+1)} \le s_{(2)}$, (2) and (3) give $P(N \ge k) \le \mathbb E\, Q_k(V)$ with
+# $V = h(s_{(2)})/\beta + 1/\beta^2$, which does not depend on $k$. So
+#
+# $$\sum_k \big(P(N \ge k) - Q_k(\lambda)\big)_+ \le \mathbb E \sum_k \big(Q_k(V) - Q_k(\lambda)\big)_+ = \mathbb E (V - \lambda)_+
+# \le \frac{\mathbb E (h(s_{(2)}) - b)_+}{\beta} + \frac{1}{\beta^2}.$$
+#
+# Here $(h(s) - b)_+ \le (h(b) - b) + (s - b)_+ \le 1/b + (s - b)_+$. Two of the $n$ scores are above $b +
+# x$ with a probability of at most $(n \bar\Phi(b + x))^2/2$, and $n \bar\Phi(b + x) = \exp(-\int_b^{b+x}
+# h) \le e^{-bx}$. So $\mathbb E (s_{(2)} - b)_+ \le \int_0^\infty e^{-2bx}/2\, dx = 1/(4b)$, and the side
+# is at most $\frac{5}{4 b \beta} + \frac{1}{\beta^2} = (\frac54 \lambda + \lambda^2)/b^2$.
+#
+# *From below.* Write $h$ as a function of $e = -\ln \bar\Phi(s)$. Its derivative is $h'/h = h - s$, which
+# falls as $e$ grows. So it is concave, it is 0 at $e = 0$, and $h(b)$ at $e = \ln n$. It lies above its
+# chord: $h(s) \ge h(b)\, e/\ln n \ge b\, e/\ln n$ for $0 \le e \le \ln n$. Let $e_{k+1}$ belong to
+# $s_{(k+1)}$. Then
+#
+# $$\frac{h(s_{(k+1)})}{\beta} \ge \lambda (1 - \delta_k), \qquad \delta_k = \frac{(\ln n - e_{k+1})_+}{\ln n} \in [0, 1].$$
+#
+# $e^{-e_{k+1}}$ is the smallest but $k$ of $n$ uniform numbers, with the mean $(k+1)/(n+1)$. As $(\ln
+# x)_+ \le \ln(1 + x)$ and by Jensen's inequality, $\mathbb E\, \delta_k \ln n \le \ln\big(1 + n
+# \frac{k+1}{n+1}\big) \le \ln(k+2)$. So (2) and (3) give $Q_k(\lambda) - P(N \ge k) \le \mathbb
+# E\,[Q_k(\lambda) - Q_k(\lambda - \delta_k\lambda)] \le c_k\, \mathbb E\, \delta_k \le c_k \ln(k+2)/\ln
+# n$. For $k \ge n$, where $P(N \ge k) = 0$, it holds with $\delta_k = 1$, since $\ln(k+2) \ge \ln n$. The
+# sum over $k$ is the second term. The two sides bound the positive and the negative parts of the
+# differences, so that their sum bounds $W_1$.
+#
+# *The constants.* $c_k \le \lambda \max_{x \le \lambda} e^{-x} x^{k-1}/(k-1)!$. The maximum is at most 1
+# for the at most $\lambda + 1$ values $k - 1 < \lambda$, and the Poisson probability of $k - 1$ for the
+# others. So $\sum_k c_k \ln(k+2) \le \lambda (\lambda + 1) \ln(\lambda + 3) + \lambda\, \mathbb E \ln(P +
+# 3)$ with $P$ of the law Poisson($\lambda$), and $\mathbb E \ln(P + 3) \le \ln(\lambda + 3)$. $\square$
+#
+# ### Theorem 2, entmax of any $\alpha$
+#
+# **Proof.** Let $Q_k(x) = P(X_1^q + \dots + X_k^q < x^q)$, which rises in $x$, and $v = q\lambda = q
+# b/\beta$. The condition in (2) is $\sum_j Y_j^q < (q/\beta)^q$, under which every $Y_j < q/\beta$. So,
+# as in (3),
+#
+# $$Q_k\big(q\, h(r)/\beta\big) \le G_k(r) \le Q_k\big(q\, (h(r) + q/\beta)/\beta\big).$$
+#
+# *Two facts about $Q_k$, for $x$ in a compact part $J$ of $(0, \infty)$.* First, $Q_k(x) \le P(\text{all
+# } X_j < x) \le \theta^k$ with a $\theta < 1$. Second, $\sum_k \ln(k+2) \max_J Q_k' < \infty$. The
+# density of a sum of $k$ Weibull numbers at $c = x^q$ is at most $k\, \max_{w \ge c/k} f(w)\; P(\text{the
+# other } k - 1 \text{ sum to less than } c)$, because one of them is at least $c/k$. The density $f$ of
+# one is bounded by a power of $k$ on $w \ge c/k$, and the last factor is at most $\theta^{k-1}$.
+#
+# *From above*, with $V = q\,(h(s_{(2)}) + q/\beta)/\beta$, the side is at most $\mathbb E (M(V) -
+# M(v))_+$. Where $V \le 2v$ this is at most $\max M' \cdot \mathbb E(V - v)_+$, the maximum over
+# $[q\lambda_0, 2q\lambda_1]$ being finite by the second fact, and $\mathbb E(V - v)_+ = O(1/b^2)$ as
+# before. Where $V > 2v$ we have $h(s_{(2)}) > 2b - q/\beta$, and so $s_{(2)} > \frac32 b$ once $n$ is
+# large, as $h(s) < s + 1/s$ and $1/\beta \le \lambda_1/b$. This has a probability of at most
+# $e^{-b^2}/2$, and of a larger $V$ still less, while $M(V)$ grows like a power of $V$ at most, as every
+# renewal function is bounded by a multiple of 1 plus the time. The contribution is $O(1/b^2)$, too.
+#
+# *From below* the side is at most $\sum_k \mathbb E\,[Q_k(v) - Q_k(v - \delta_k v)]$ with the $\delta_k$
+# of Theorem 1. Where $\delta_k \le \frac12$ the difference is at most $v\, \delta_k \max_{[v/2, v]}
+# Q_k'$, elsewhere at most $2 \delta_k Q_k(v)$. With $\mathbb E\, \delta_k \le \ln(k+2)/\ln n$ and both
+# facts the sum is $O(1/\ln n)$. For $k \ge n$ take $\delta_k = 1$. At last $1/b^2 = O(1/\ln n)$, since
+# $\bar\Phi(b) = 1/n$; the finitely many small $n$ only change $C$. $\square$
+
+# %% [markdown]
 # ## What was shown
 #
 # - Sparsemax and entmax have a threshold, and Jacobians that are 0 outside the support (T22).

@@ -4,7 +4,7 @@
 
 .PHONY: test-quick test-python test-levels test-rest test-threads test-threads-tsan
 
-test-quick: $(STAMPS)/test-tools ## without the slow ones, PyTorch and JAX
+test-quick: $(STAMPS)/test-tools ## all but slow ones and those of PyTorch and JAX
 	$(call say,pytest without the slow tests and those of torch and jax)
 	$(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not slow and not torch and not jax"
 

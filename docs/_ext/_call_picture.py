@@ -26,7 +26,8 @@ class Box(NamedTuple):
     files: tuple[str, ...]
 
 
-_PYTHON, _CORE, _TILES = "python/attnscale", "cpp/src", "cpp/src/kernels"
+_PYTHON, _CORE = "python/attnscale", "cpp/src"
+_PASS = (f"{_CORE}/kernels/softmax/attend-inl.hpp", f"{_CORE}/kernels/tile/mask-inl.hpp")
 BOXES = (
     Box(0, 0, 1, "NumPy arrays", (f"{_PYTHON}/exact/forward.py",)),
     Box(0, 1, 1, "PyTorch tensors", (f"{_PYTHON}/torch/_functional.py",)),
@@ -40,13 +41,7 @@ BOXES = (
     Box(4, 0, 4, "tasks: a head, a block of queries, a range of keys", (f"{_CORE}/exact/attention.cpp",)),
     Box(5, 0, 2, "threads", (f"{_CORE}/machine/thread_pool.cpp",)),
     Box(5, 2, 2, "kernels of the machine's SIMD level", (f"{_CORE}/machine/levels.cpp", f"{_CORE}/units")),
-    Box(
-        6,
-        0,
-        4,
-        "one pass over tiles of keys; array masks",
-        (f"{_TILES}/softmax/attend-inl.hpp", f"{_TILES}/tile/mask-inl.hpp"),
-    ),
+    Box(6, 0, 4, "one pass over tiles of keys; array masks", _PASS),
     Box(7, 0, 4, "sums become statistics", (f"{_CORE}/exact/statistics.cpp",)),
 )
 #: Arrows by the numbers of two boxes.

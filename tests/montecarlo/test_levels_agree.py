@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import test_projections
@@ -24,9 +25,10 @@ print(attnscale.simd_level(), *(each.digest() for each in (test_random, test_sco
 @pytest.mark.parametrize("level", test_random._core.available_simd_levels())
 def test_every_level_gives_the_same_bits(level: str) -> None:
     """Digests of three modules from one process, whose imports take most of the time."""
+    here = Path(__file__).parent
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "ATTNSCALE_SIMD": level, "PYTHONPATH": os.path.dirname(__file__)},
+        env={**os.environ, "ATTNSCALE_SIMD": level, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}"},
         capture_output=True,
         text=True,
         check=True,

@@ -533,12 +533,14 @@ with at.plot.style():
 # Y_j$; and $X_j \le h(r + 1/\beta)\, Y_j$ wherever $Y_j \le 1/\beta$, which holds for all $j$ if $\sum_j
 # Y_j < 1/\beta$. So
 #
-# $$Q_k\big(h(r)/\beta\big) \le G_k(r) \le Q_k\big(h(r + 1/\beta)/\beta\big), \qquad h(r + 1/\beta) \le h(r) + 1/\beta. \tag{3}$$
+# $$Q_k\big(h(r)/\beta\big) \le G_k(r) \le Q_k\big(h(r + 1/\beta)/\beta\big),
+# \qquad h(r + 1/\beta) \le h(r) + 1/\beta. \tag{3}$$
 #
 # *From above.* Since $s_{(k+1)} \le s_{(2)}$, (2) and (3) give $P(N \ge k) \le \mathbb E\, Q_k(V)$ with
 # $V = h(s_{(2)})/\beta + 1/\beta^2$, which does not depend on $k$. So
 #
-# $$\sum_k \big(P(N \ge k) - Q_k(\lambda)\big)_+ \le \mathbb E \sum_k \big(Q_k(V) - Q_k(\lambda)\big)_+ = \mathbb E (V - \lambda)_+
+# $$\sum_k \big(P(N \ge k) - Q_k(\lambda)\big)_+
+# \le \mathbb E \sum_k \big(Q_k(V) - Q_k(\lambda)\big)_+ = \mathbb E (V - \lambda)_+
 # \le \frac{\mathbb E (h(s_{(2)}) - b)_+}{\beta} + \frac{1}{\beta^2}.$$
 #
 # Here $(h(s) - b)_+ \le (h(b) - b) + (s - b)_+ \le 1/b + (s - b)_+$. Two of the $n$ scores are above $b +
@@ -551,7 +553,8 @@ with at.plot.style():
 # chord: $h(s) \ge h(b)\, e/\ln n \ge b\, e/\ln n$ for $0 \le e \le \ln n$. Let $e_{k+1}$ belong to
 # $s_{(k+1)}$. Then
 #
-# $$\frac{h(s_{(k+1)})}{\beta} \ge \lambda (1 - \delta_k), \qquad \delta_k = \frac{(\ln n - e_{k+1})_+}{\ln n} \in [0, 1].$$
+# $$\frac{h(s_{(k+1)})}{\beta} \ge \lambda (1 - \delta_k),
+# \qquad \delta_k = \frac{(\ln n - e_{k+1})_+}{\ln n} \in [0, 1].$$
 #
 # $e^{-e_{k+1}}$ is the smallest but $k$ of $n$ uniform numbers, with the mean $(k+1)/(n+1)$. As $(\ln
 # x)_+ \le \ln(1 + x)$ and by Jensen's inequality, $\mathbb E\, \delta_k \ln n \le \ln\big(1 + n

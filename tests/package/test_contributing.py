@@ -20,7 +20,7 @@ PACKAGE = ROOT / "python" / "attnscale"
 if not PAGES.exists():
     pytest.skip("not a source tree", allow_module_level=True)
 
-#: Folders whose subfolders have a line each, by the heading of their table.
+#: Folders whose subfolders have a line each, by the heading of their list.
 LISTED = {
     "python/attnscale": (PACKAGE, PACKAGE / "torch"),
     "cpp": (ROOT / "cpp", ROOT / "cpp" / "src", ROOT / "cpp" / "src" / "kernels"),
@@ -48,7 +48,7 @@ def folders(base: Path) -> Iterator[Path]:
 def test_every_folder_has_a_line_and_every_line_a_folder(heading: str) -> None:
     base, *_ = LISTED[heading]
     section = page("architecture.md").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    named = re.findall(r"^\| `([\w/]+)` \|", section, re.MULTILINE)
+    named = re.findall(r"^- `([\w/]+)`: \S", section, re.MULTILINE)
     there = [str(path.relative_to(base)) for parent in LISTED[heading] for path in folders(parent)]
     assert sorted(named) == sorted(there)
 

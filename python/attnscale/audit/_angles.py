@@ -122,7 +122,7 @@ def _llama3(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArra
 
 
 def _yarn(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
-    """Pairs mixed by their place between those with many and with few turns in the original length."""
+    """YaRN: a blend of scaled and unscaled angles, by the turns of a pair in the original length."""
     plain, size = rotation._plain(), rotation.rotated
 
     def pair(turns: float) -> float:

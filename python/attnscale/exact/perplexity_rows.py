@@ -45,7 +45,7 @@ class Search(NamedTuple):
     num_threads: int | None
 
     def of(self, rows: Array) -> Search:
-        """For these rows only."""
+        """The search for these rows alone."""
         return self._replace(target=self.target[rows])
 
     def run(self, query: Array, key: Array, seen: Array | None) -> ScaleSolution:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cost of sharp weights where all keys are equally good: the error of an average."""
+"""Error of an average over equally good keys, which sharp weights make larger."""
 
 from __future__ import annotations
 

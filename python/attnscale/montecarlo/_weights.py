@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Concentration of weights: the rank of their matrix, saturated rows, keys with a weight."""
+"""Experiments on how concentrated weights are: matrix rank, saturated rows, keys with a weight."""
 
 from __future__ import annotations
 

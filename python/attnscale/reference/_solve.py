@@ -52,7 +52,7 @@ def solve_perplexity(points: Array, perplexity: Any = 30.0) -> SimpleNamespace:
 
 
 def calibrate(query: Array, key: Array, n0: int, lengths: Sequence[int]) -> SimpleNamespace:
-    """target and beta of every head: the entropy of n0 keys under 1/sqrt(d), kept at other lengths."""
+    """Entropy of n0 keys under 1/sqrt(d), per head, and the beta that keeps it at other lengths."""
     target = attention_entropy(query[..., :n0, :], key[..., :n0, :]).mean(-1)
     cuts = [(query[..., :n, :], key[..., :n, :]) for n in lengths]
     found = [solve_scale(q, k, target, per="head") for q, k in cuts]

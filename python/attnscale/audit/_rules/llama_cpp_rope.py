@@ -28,7 +28,7 @@ def row_of(keys: Keys) -> Architecture:
 
 
 def term(layer: Layer, law: Law, key: str, channels: Any = "all") -> Term:
-    """A term by a rule in the code of the architecture."""
+    """A term that the code of llama.cpp applies to an architecture, whatever the file says."""
     return Term(law, channels, key, f"llama.cpp, src/models, architecture {layer.keys.architecture}")
 
 

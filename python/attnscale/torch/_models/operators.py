@@ -49,7 +49,7 @@ from .steps import changed, rank, stepped
 
 
 class Following:
-    """Notes of the tensors of one pass in one thread.
+    """Record of what each tensor of a pass is: scores, weights, and the axes it is made of.
 
     `place` returns the module in which an operator runs. `used` collects weights that have multiplied values,
     until the caller takes them out.

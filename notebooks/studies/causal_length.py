@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,10 +31,6 @@ from .data.prose import DOCSTRINGS, prose_files
 from .models.attention import Trained
 from .models.causal import POSITIONS, SCALES, CausalModel, in_short_windows, row_factor
 from .models.transformer import token_loss
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Ways to read a model: in windows of the training length or an eighth of it; whole texts, as trained or
 #: under a law put in; whole texts with clipped distances. "x 1.3" after "windows", or in place of a law, is

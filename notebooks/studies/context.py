@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +18,6 @@ from torch.nn import functional
 from .data.graph_data import CLASSES, FEATURES, Questions, class_means, questions
 from .models.attention import Trained
 from .models.reader import Reader
-
-if TYPE_CHECKING:
-    pass
-
 
 _TASKS = ("context", "graph", "needle")
 _OWN = ("seen", "masked")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attnscale import laws
@@ -27,10 +27,6 @@ from .models.at_lengths import BY_HEAD, READINGS, read_at_lengths
 from .models.attention import Trained
 from .models.masked import masked_texts, train_masked
 from .models.readings import LAWS
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The scales that models are trained under, by the article's names: 1/sqrt(d), and log_512(n)/sqrt(d).
 _TRAINED = {"O": "standard", "E": "log_n(base=512)"}

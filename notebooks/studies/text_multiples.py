@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attnscale._base.checks import positive_int, shown
@@ -20,10 +20,6 @@ from .models.masked import Texts, masked_texts, read_texts, train_masked
 from .models.multiples import GRID, at_length, check_multiples, labels, shape_claims
 from .models.readings import Reading
 from .models.transformer import Transformer
-
-if TYPE_CHECKING:
-    pass
-
 
 _PARTS = 10  # parts of the training; the mean loss of each is stored
 _POSITIONS = dict(zip(READINGS, ("rotary", "clipped"), strict=True))

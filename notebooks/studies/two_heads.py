@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,6 @@ from torch.nn import functional
 from .data.tasks import CODE, LABELS, Mixture, mixture
 from .models.attention import Trained
 from .models.two_scales import TwoScales
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Laws under which one head is trained.
 _ONE = ("standard", "sharp", "log_n", "natural_log_n", "ssmax")

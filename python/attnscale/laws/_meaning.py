@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from .._base.rows import CallRows
-
-if TYPE_CHECKING:
-    pass
 
 NMeans = Literal[
     "visible keys",

@@ -53,7 +53,7 @@ struct task_plan {
   task_plan(const attention_problem& p, std::int64_t rows, std::int64_t given) : block_rows(rows) {
     const auto heads = static_cast<std::int64_t>(p.heads.size());
     blocks = (p.n_queries + rows - 1) / rows;
-    // Only sums of exponentials merge.
+    // Keys are split only where the sums of two ranges can be merged: sums of exponentials.
     const bool few = blocks * given < enough_tasks && traits_of(p.rule).is_exponential;
     splits = few ? std::max<std::int64_t>(1, p.n_keys / split_keys) : 1;
     group = slides(p) && blocks * heads >= window_blocks * 4 * enough_tasks ? window_blocks : 1;

@@ -95,7 +95,7 @@ class sparse_tiles {
       out.high[n] = out.most[n] * load(state.scale + n * w);
       if (b_.wanted & wanted_least)
         lower_least(lane + n * w, out.least[n] * load(state.scale + n * w));
-      // Scores below the type's range: not a row without keys.
+      // A row whose scores are below the type's range still has keys.
       mark_infinite(out.high[n], lane + n * w);
     }
     return true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The two products of attention on pairs of bfloat16 numbers in the tile registers of AMX; scores
-// and out are laid out as in vector_pairs-inl.hpp. A register holds 16 keys, or 16 channels, by 16 lanes.
-// Keys are read from memory as they are, 32 channels of 16 keys at a time; the values of a tile are
-// transposed.
+// and out are laid out as in vector_pairs-inl.hpp. A register holds 16 keys, or 16 channels, by 16
+// lanes. Keys are read from memory as they are, 32 channels of 16 keys at a time; the values of a
+// tile are transposed.
 #pragma once
 
 #include <stddef.h>

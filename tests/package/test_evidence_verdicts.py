@@ -140,9 +140,9 @@ def test_verdicts_are_evaluated_and_not_typed():
     assert claims.keys() == {*at.experiments.names(), *OWN.values()}
     assert len(written["verdicts.md"].splitlines()) == 2 + sum(claims.values())
     for said in (
-        "At 256 tokens that is shown for 3 layers. For 6 it is so by the criterion",
+        "At 256 tokens more accuracy is shown for 3 layers. For 6, too, but only because three models agree",
         "Three models cannot show either.",
-        "This run can evaluate neither",
+        '"full" can evaluate neither',
         "that one head of dot products is enough is refuted on text by this run",
         "The runs of this page are exploratory, except where they are called registered.",
     ):

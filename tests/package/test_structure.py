@@ -81,7 +81,7 @@ def test_no_module_imports_itself_around_a_circle() -> None:
 
 
 def test_a_circle_is_refused() -> None:
-    with pytest.raises(pytest.fail.Exception, match="a circle: a <- b <- a|a circle: b <- a <- b"):
+    with pytest.raises(pytest.fail.Exception, match=r"^a circle: [ab] <- [ab] <- [ab]$"):
         refuse_circle({"a": {"b"}, "b": {"a"}})
 
 

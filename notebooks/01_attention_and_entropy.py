@@ -382,7 +382,7 @@ assert effective.min() < 1.3
 assert effective.max() > 300
 
 # %% [markdown]
-# What does a head look at? `argmax` is the key with the largest weight. The sharpest head looks at the token
+# The key a head looks at: `argmax` is the key with the largest weight. The sharpest head looks at the token
 # before its own for four queries in five. Another looks mostly at `[CLS]`. A flat head has a top key too,
 # with little weight on it.
 

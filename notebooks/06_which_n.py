@@ -137,7 +137,7 @@ with at.plot.style():
     plt.show()
 
 # %% [markdown]
-# What does it do to the weights? With the window the row stops growing at 171 visible keys, and so does a law
+# Effect of the window on the weights: with it the row stops growing at 171 visible keys, and so does a law
 # of visible keys. A law of positions keeps sharpening a row that no longer grows: by half at the end of this
 # text (1.22 against 0.82), and without limit in longer ones.
 

@@ -15,7 +15,7 @@
 # <!-- SPDX-License-Identifier: BSD-3-Clause -->
 # # Heads: their laws, their spectra, and scales that add nothing
 #
-# What do formulas for random keys say about trained heads? This notebook uses 18 heads of one encoder on one
+# Formulas for random keys, compared with trained heads: this notebook uses 18 heads of one encoder on one
 # text, and 8 of one causal model. It tests predictions from the variance of a head's scores and from the
 # spectrum of its keys, a bound of the entropy, and when a learned scale is only a choice of coordinates.
 # Predictions are judged on unseen tokens, with an error over the heads. Small models are trained on a task

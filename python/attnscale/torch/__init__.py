@@ -24,6 +24,7 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
+from .._base.runtime import use_threads_of_torch
 from .._base.statistics import AttentionStatistics
 from . import nn
 from ._base.learned import Entmax, Learned, Scaled, Sigmoid, Sink
@@ -75,6 +76,8 @@ __all__ = [
     "ssd",
     "top_keys",
 ]
+
+use_threads_of_torch()
 
 #: Names of the tools for models, and the module of each, imported on first use.
 _OF_MODELS = {

@@ -62,6 +62,44 @@ bool is_bare_fork() {
 #endif
 }
 
+/// Times to avoid the team because its threads come late.
+///
+/// A region begins and ends when all threads of the team are there. Beside another busy process,
+/// one of them may wait for its CPU, for some milliseconds: each region then takes as long. The
+/// library's own helpers are not awaited before they join. So calls avoid a late team for a while,
+/// which doubles each time that the team is late again.
+class lateness {
+ public:
+  bool avoids() const { return clock::now().time_since_epoch().count() < until_.load(); }
+
+  /// Takes notice of a region that the team held up for so long.
+  void note(clock::duration held_up) {
+    if (held_up < late) {
+      pause_.store(first_pause.count(), std::memory_order_relaxed);
+      return;
+    }
+    const clock::duration pause(pause_.load(std::memory_order_relaxed));
+    until_.store((clock::now() + pause).time_since_epoch().count());
+    pause_.store(std::min<clock::rep>((2 * pause).count(), last_pause.count()));
+  }
+
+  void forget() {
+    until_.store(0);
+    pause_.store(first_pause.count());
+  }
+
+ private:
+  // Waking a team that sleeps takes 20 to 100 us.
+  static constexpr clock::duration late = std::chrono::microseconds(500);
+  static constexpr clock::duration first_pause = std::chrono::milliseconds(50);
+  static constexpr clock::duration last_pause = std::chrono::milliseconds(1600);
+
+  std::atomic<clock::rep> until_{0};  // ticks of the clock
+  std::atomic<clock::rep> pause_{first_pause.count()};
+};
+
+lateness team_lateness;
+
 /// A job, as the threads of a team see it.
 struct team_job {
   job& work;
@@ -69,6 +107,7 @@ struct team_job {
   std::atomic<int> inside{0};
   const std::thread::id caller = std::this_thread::get_id();
   const unsigned forks_before = forks.load();
+  clock::time_point began, ended;  // of the caller's part
   std::jmp_buf out = {};
 
   bool forked() const { return forks.load() != forks_before; }
@@ -99,8 +138,10 @@ void take_part(void* context) {
     shared.help();
     return;
   }
+  shared.began = clock::now();
   shared.work.work_as_caller();
   shared.await_helpers();
+  shared.ended = clock::now();
   // The child of a fork leaves the region past its end, where the runtime waits for all threads.
   if (shared.forked()) std::longjmp(shared.out, 1);  // NOLINT(cert-err52-cpp)
 }
@@ -152,6 +193,7 @@ openmp_team openmp_team_of([[maybe_unused]] const char* library) {
 void adopt_team(const openmp_team& team) {
   // Never destroyed: a call of another thread may use the last one.
   forks_at_adoption.store(is_bare_fork() ? forks.load() - 1 : forks.load());
+  team_lateness.forget();
   the_team.store(team ? new openmp_team(team) : nullptr);
 }
 
@@ -160,7 +202,7 @@ const openmp_team* adopted_team() { return the_team.load(std::memory_order_acqui
 bool can_run_on_team(int n_threads) {
   const openmp_team* const team = adopted_team();
   return team != nullptr && forks.load() == forks_at_adoption.load() &&
-         n_threads <= team->asked() && team->in_parallel() == 0;
+         n_threads <= team->asked() && team->in_parallel() == 0 && !team_lateness.avoids();
 }
 
 void run_on_team(job& work, int helpers) {
@@ -170,7 +212,9 @@ void run_on_team(job& work, int helpers) {
   // Always the host's own number: a runtime that is asked for another one ends its threads and
   // starts others.
   if (setjmp(shared.out) == 0) {  // NOLINT(cert-err52-cpp)
+    const clock::time_point start = clock::now();
     team.run(&take_part, &shared, team.asked());
+    team_lateness.note((shared.began - start) + (clock::now() - shared.ended));
   } else {
     work.lose_helpers();
   }

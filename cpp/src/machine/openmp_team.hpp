@@ -4,6 +4,7 @@
 // milliseconds after each of its loops: a second pool beside them gets half of the CPUs.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace attnscale::detail {
@@ -45,6 +46,10 @@ void adopt_team(const openmp_team& team);
 
 /// Team of the process; null if there is none.
 const openmp_team* adopted_team();
+
+/// Time that threads of OpenMP runtimes wait awake, at least: GNU's wait for 300,000 pauses, LLVM's
+/// for 200 ms.
+inline constexpr std::chrono::microseconds team_spin_time{2000};
 
 /// Whether this thread can run a loop of so many threads on the team. In the child of a fork, the
 /// team's threads do not exist, and its runtime would wait for them forever.

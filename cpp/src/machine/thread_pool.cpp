@@ -255,7 +255,8 @@ execution one_thread_if_short(const execution& how, double nanoseconds) {
   const auto takes =
       std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e9)));
   const clock::duration before(last_end.exchange((now + takes).time_since_epoch().count()));
-  const bool follows = now.time_since_epoch() - before < spin_time;
+  const auto awake = can_run_on_team(asked_threads(how)) ? team_spin_time : spin_time;
+  const bool follows = now.time_since_epoch() - before < awake;
   return follows || nanoseconds >= enough_to_wake ? how : alone;
 }
 

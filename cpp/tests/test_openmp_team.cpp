@@ -248,6 +248,19 @@ TEST_CASE("the default number of threads is at most the team's, unless one is ch
   CHECK(attnscale::threads_library().empty());
 }
 
+TEST_CASE("a team whose threads come late is avoided for a while") {
+  openmp_team slow = gnu_team();
+  slow.gnu_parallel = [](openmp_team::region* body, void* context, unsigned n, unsigned) {
+    run_region(body, context, n);
+    std::this_thread::sleep_for(2ms);
+  };
+  const adopted here(slow);
+  regions = 0;
+  for (int i = 0; i < 50; ++i) threads_of_loop(2);
+  CHECK(regions >= 1);
+  CHECK(regions < 50);
+}
+
 TEST_CASE("a library that is not loaded has no team") {
   CHECK(attnscale::use_threads_of("libno_such_library.so").empty());
   CHECK(attnscale::detail::adopted_team() == nullptr);

@@ -17,18 +17,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import audit
+from .._base.checks import InputError
 from .._base.spelling import as_number
 from .._base.text import counted, to_text
-from .._files.heads import InputError
+from .._grid.progress import watched
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
 from ..audit._layer import spelling
 from ..audit._records import framework_named
 from ..audit._text import groups, named, ranges
-from ._interrupt import watched
-from ._options import OPTIONS, add_option, add_outputs
+from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, FoundError, as_input, bad_input
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Multipliers of q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
 channels they act on, soft-cap, sinks, and the key of the config that each comes from.
 CONFIG is a config.json, a model.gguf, or the directory that holds a config.json. If safetensors lie in
@@ -41,13 +41,8 @@ unreadable config has a line too, and the exit status is 2.
 _Shown: TypeAlias = tuple[str, dict[str, Any], list[dict[str, Any]]]
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale audit``."""
-    parser = commands.add_parser(
-        "audit",
-        help="the scale of attention in each layer, from a model's config.json",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale audit``."""
     parser.add_argument("config", type=Path, nargs="+", metavar="CONFIG")
     add_option(parser, "--part", metavar="KEY", help="part of a composite config, as encoder or text_config")
     for flag in ("--layer", "--at"):
@@ -58,7 +53,6 @@ def add(commands: Any) -> None:
     add_option(other, "--against-framework", help=about)
     add_option(parser, "--strict")
     add_outputs(parser, plot=False)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.checks import InputError
 from .._base.tabled import Unit, nats_per
 from .._base.text import by_reason, counted, some_of, to_text
-from .._files.heads import InputError
+from .._grid.finished import finished
+from .._grid.progress import watched
 from ..calibration.calibration import rows_that_count
 from ..laws import Law
-from ._interrupt import finished
+from ._laws import read_law, read_laws
 from ._model import (
     Reader,
     add_reading,
@@ -27,7 +29,7 @@ from ._model import (
     load,
     plan_of,
 )
-from ._options import add_option, add_outputs, add_unit, read_law, read_laws
+from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 from .entropy import KEYS
 
@@ -39,7 +41,7 @@ _MOST_MAPS = 4  # side by side
 _SIDE = 0.14  # inches of a cell of a map
 _LINES = 3.2  # inches of the axes with lines
 _LENGTHS = (64, 128, 256, 512)
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a model of transformers on the first N tokens of a text, for each N of --n, and prints the
 mean entropy of its attention, layer by layer: as the model has it, and with its scale multiplied by
 each of --laws, on the same queries and keys. The plan of the audit comes first.
@@ -56,13 +58,8 @@ model with several towers, --kind and --modules choose among them.
 """
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale diagnose``."""
-    parser = commands.add_parser(
-        "diagnose",
-        help="entropy of a model's attention against length, by layer (needs torch and transformers)",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale diagnose``."""
     parser.add_argument("model", metavar="MODEL")
     add_reading(parser, "texts in UTF-8; shorter ones are padded, and padding does not count")
     usual = " ".join(map(str, _LENGTHS))
@@ -72,7 +69,6 @@ def add(commands: Any) -> None:
     add_option(parser, "--budget")
     add_unit(parser)
     add_outputs(parser, json="print JSON, with every head")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -84,12 +80,14 @@ def run(options: argparse.Namespace) -> Answer:
     reader = load(options.model, options)
     plan = plan_of(reader.model)
     chosen = _Chosen(options.kind, options.modules)
-    measured, interrupted = finished(
-        _read_lengths(options, reader) if reader.texts else [0],
-        lambda n: _at_length(reader, n, laws, chosen, by_head=by_head),
-        work=lambda n: max(n, 1),
-        name=lambda n: f"n = {n}",
-    )
+    with watched() as watch:
+        measured, interrupted = finished(
+            _read_lengths(options, reader) if reader.texts else [0],
+            lambda n: _at_length(reader, n, laws, chosen, by_head=by_head),
+            watch,
+            work=lambda n: max(n, 1),
+            name=lambda n: f"n = {n}",
+        )
     lengths, found = list(measured), _joined(list(measured.values()))
     _check_heads(options, found)
     report = {

@@ -16,15 +16,16 @@ from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
 from .._report.result import Report, ReportPair, told
 from ..calibration.fit import default_lengths
+from ._laws import read_laws
 from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
-from ._options import add_option, add_outputs, read_laws
+from ._options import Parser, add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
 a map of the heads, a scatter plot, each head against length, laws and random keys, a slider that multiplies
 the scale, and the text, if a model or an array "tokens" of a .npz file gives it, with the strongest keys
@@ -37,13 +38,8 @@ _SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 _ANY_LENGTH = 512
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale report``."""
-    parser = commands.add_parser(
-        "report",
-        help="one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale report``."""
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_reading(parser, "text for a model, one file in UTF-8")
     add_option(parser, "--spans")
@@ -54,7 +50,6 @@ def add(commands: Any) -> None:
     add_option(parser, "--with-heads")
     add_option(parser, "--output", default=Path("report.html"))
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attnscale import audit
 from attnscale.cli import main
-from attnscale.cli.audit import resolve_quietly
 from audit_configs import (
     BROKEN,
     DEEPSEEK,
@@ -158,6 +158,39 @@ def test_one_line_a_model(folder: Any, run: Run) -> None:
     assert out.endswith("\n4 configs: 4 without a warning\n")
 
 
+def test_the_command_prints_what_survey_returns(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__novel=NOVEL, m__broken=BROKEN, m__tool={})
+    found = audit.survey("m", framework="vllm-metal")
+    assert found.counts == {"ok": 1, "warned": 1, "refused": 1, "skipped": 1}
+    report = json.loads(run("m", "--against-framework", "vllm-metal", "--json")[1])
+    assert found.to_dict() == {name: report[name] for name in ("models", "counts")}
+    lines = run("m", "--against-framework", "vllm-metal")[1].splitlines()
+    shown = [line.strip() for line in str(found).splitlines()]
+    assert shown[0] == "Survey"
+    assert shown[1:] == [line.strip() for line in lines]
+    frame = found.to_pandas()
+    assert frame["config"].tolist() == [row["config"] for row in found.rows()]
+    assert frame["layers"].tolist() == [0, 46, 4, 0]
+    broken, gemma, *_ = found.models
+    assert isinstance(broken.error, audit.ConfigError)
+    assert (gemma.error, gemma.plan) == (None, audit.resolve("m/gemma"))
+    assert [model.config for model in audit.survey(["m/gemma/config.json"]).models] == ["m/gemma/config.json"]
+
+
+def test_ctrl_c_keeps_the_configs_before(folder: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(m__a=LLAMA, m__b=GEMMA2)
+
+    def stops(path: Path, part: str | None) -> Any:
+        if path.parent.name == "b":
+            raise KeyboardInterrupt
+        return audit.resolve(path, part=part)
+
+    monkeypatch.setattr("attnscale.audit._survey.resolve_quietly", stops)
+    status, out, err = run("m")
+    assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
+    assert list(cells(out)) == ["config", "a/config.json"]
+
+
 def test_many_multipliers_are_the_least_and_the_largest(folder: Any, run: Run) -> None:
     sizes = {"n_embd": 768, "n_head": 12, "n_layer": 12}
     folder(m__gpt2=typed("gpt2", **sizes, scale_attn_by_inverse_layer_idx=True))
@@ -199,9 +232,9 @@ def test_a_mistake_of_the_package_is_a_line_too(
     def fails(path: Path, part: str | None) -> Any:
         if path.parent.name == "a":
             raise ZeroDivisionError("division\nby zero")
-        return resolve_quietly(path, part)
+        return audit.resolve(path, part=part)
 
-    monkeypatch.setattr("attnscale.cli.audit.resolve_quietly", fails)
+    monkeypatch.setattr("attnscale.audit._survey.resolve_quietly", fails)
     status, out, err = run("m")
     assert (status, err.count("\n")) == (2, 1)
     assert "Traceback" in run("m", "--debug")[2]

@@ -19,6 +19,7 @@ from ._learned import Learned, LearnedScales, learned_scales
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
+from ._survey import Survey, Surveyed, survey
 from ._text import SCHEMA, json_schema
 
 __all__ = [
@@ -39,12 +40,15 @@ __all__ = [
     "PlanError",
     "Rotation",
     "ScalePlan",
+    "Survey",
+    "Surveyed",
     "Term",
     "as_framework",
     "compare",
     "json_schema",
     "learned_scales",
     "resolve",
+    "survey",
 ]
 
 

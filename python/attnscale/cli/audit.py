@@ -4,13 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import traceback
-import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,8 +16,7 @@ from .._base.spelling import as_number
 from .._base.text import counted, to_text
 from .._grid.progress import watched
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
-from ..audit._layer import spelling
-from ..audit._records import framework_named
+from ..audit._survey import resolve_quietly
 from ..audit._text import groups, named, ranges
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, FoundError, as_input, bad_input
@@ -57,9 +50,10 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> Answer:
     """Resolve the configs and print; --strict then raises an error about its findings."""
-    if is_one(options.config):
-        return _one(options)
-    return _several(options)
+    first, *others = options.config
+    if others or (first.is_dir() and not (first / "config.json").is_file()):
+        return _several(options)
+    return _one(options)
 
 
 def _one(options: argparse.Namespace) -> Answer:
@@ -120,40 +114,28 @@ def _several(options: argparse.Namespace) -> Answer:
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
         if value is not None:
             raise InputError(f"{flag} needs a single config: give one file, or one folder that holds it")
-    with bad_input():
-        if options.against_framework is not None:
-            framework_named(options.against_framework)
-        models = look_at(options)
-    reports = [report(model) for model in models]
-    counts = {status: sum(model.status == status for model in models) for status in STATUSES}
-    text = show(models, options.against_framework)
-    content = {"schema": audit.SCHEMA, "report": "models", "models": reports, "counts": counts}
+    with bad_input(), watched() as watch:
+        found = audit.survey(
+            options.config, part=options.part, framework=options.against_framework, progress=watch
+        )
+    if getattr(options, "debug", False):
+        for error in (model.error for model in found.models if model.error is not None):
+            traceback.print_exception(error)
+    all_of_them = counted(len(found.models), "config")
+    flagged = sum(bool(model.on_record) or model.status == "warned" for model in found.models)
     ends: Exception | None = None
-    if counts["refused"]:
-        ends = InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
-    elif options.strict and (found := _found(models)):
-        ends = FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
-    return Answer(text, _lines(reports), report=content, ends=ends)
-
-
-def _found(models: Sequence[Model]) -> int:
-    """Number of models with findings of --strict."""
-    return sum(bool(model.known) or model.status == "warned" for model in models)
-
-
-def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A CSV row for each model: lists are texts, and warnings are counted."""
-    names = ("config", "status", "reason", "model_type", "layers", "without_answer", "sinks")
-    lists = ("multipliers", "laws", "softcaps")
-    return [
-        {
-            **{name: each.get(name) for name in names},
-            **{name: "; ".join(map(str, each.get(name, ()))) for name in lists},
-            "warnings": len(each.get("warnings", ())),
-            "on_record": len(each.get("on_record", ())),
-        }
-        for each in reports
-    ]
+    if refused := found.counts["refused"]:
+        ends = InputError(f"{refused} of {all_of_them} cannot be audited")
+    elif options.strict and flagged:
+        ends = FoundError(f"{flagged} of {all_of_them} with warnings or defects (--strict)")
+    sheet = found._sheet(1.0, "nats")
+    return Answer(
+        "\n".join([to_text(sheet.header, list(sheet.rows)), *sheet.notes]),
+        found.rows(),
+        report={"schema": audit.SCHEMA, "report": "models", **found.to_dict()},
+        ends=None if found.interrupted else ends,
+        interrupted=found.interrupted,
+    )
 
 
 def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
@@ -291,180 +273,3 @@ def _at(
     layer = each.layers[0]
     here, there = (side(where) for side in both_sides(each.what, plan.layer(layer), other.layer(layer)))
     return {int(i): (float(a), float(b)) for i, a, b in zip(where, here, there, strict=True)}
-
-
-# ---- several models: one table line each ---------------------------------------------------------
-
-
-#: Possible outcomes for a config.
-STATUSES = ("ok", "warned", "refused", "skipped")
-
-
-@dataclass(frozen=True)
-class Model:
-    """A config and its outcome."""
-
-    config: str  # the file, relative to the start of the search
-    plan: audit.ScalePlan | None = None
-    reason: str = ""  # why there is no plan
-    skipped: bool = False  # whether the file does not look like a model's config
-    known: tuple[audit.Defect, ...] = ()  # reported differences of a framework
-
-    @property
-    def status(self) -> str:
-        """The status of the config, one of STATUSES."""
-        if self.plan is None:
-            return "skipped" if self.skipped else "refused"
-        return "warned" if self.plan.warnings else "ok"
-
-
-def is_one(paths: Sequence[Path]) -> bool:
-    """Whether the paths name a single config, whose plan is printed; several give a table."""
-    return len(paths) == 1 and (not paths[0].is_dir() or (paths[0] / "config.json").is_file())
-
-
-def find_configs(paths: Iterable[Path]) -> list[tuple[Path, str, bool]]:
-    """(file, name in the table, whether the search found it) for each config, without repetition."""
-    paths = list(paths)
-    found: dict[Path, tuple[Path, str, bool]] = {}
-    for path in paths:
-        if not path.is_dir():
-            found.setdefault(path, (path, str(path), False))
-            continue
-        files = sorted(_below(path))
-        if not files:
-            raise InputError(f"{path}: there is no config.json here or in a folder below")
-        for file in files:
-            name = file.relative_to(path) if len(paths) == 1 else file
-            found.setdefault(file, (file, str(name), True))
-    return list(found.values())
-
-
-def _below(folder: Path) -> Iterable[Path]:
-    """All config.json below a folder, except in folders named with a leading dot (caches, histories)."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        if "config.json" in files:
-            yield Path(place, "config.json")
-
-
-def resolve_quietly(path: Path, part: str | None) -> audit.ScalePlan:
-    """The plan of a config, without issuing its warnings, which are printed with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)
-        return audit.resolve(path, part=part)
-
-
-def look_at(options: argparse.Namespace) -> list[Model]:
-    """Resolve every config that the command names; unreadable ones do not stop the others."""
-    models = []
-    configs = find_configs(options.config)
-    with watched() as watch:
-        for done, (file, name, searched) in enumerate(configs):
-            watch(done, len(configs), name)
-            models.append(_look_at_one(options, file, name, searched=searched))
-    return models
-
-
-def _look_at_one(options: argparse.Namespace, file: Path, name: str, *, searched: bool) -> Model:
-    try:
-        plan = resolve_quietly(file, options.part)
-    except Exception as error:  # the config's line shows any error
-        if getattr(options, "debug", False):
-            traceback.print_exc()
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        reason = " ".join(f"{kind}{error}".replace(f"{file}", "").split()).removeprefix(": ")
-        skipped = searched and not _names_a_model(file)
-        return Model(name, reason="not the config of a model" if skipped else reason, skipped=skipped)
-    framework = options.against_framework
-    known = audit.as_framework(plan, framework)[1] if framework is not None else ()
-    return Model(name, plan, known=known)
-
-
-def _names_a_model(file: Path) -> bool:
-    """Whether a file names its model: other programs and parts of models have a config.json too."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True  # unreadable, so the file is refused
-    if not isinstance(content, dict) or "model_type" in content or "architectures" in content:
-        return True
-    return "Transformer" in str(content.get("_class_name"))  # diffusers' other parts have no layers
-
-
-def report(model: Model) -> dict[str, Any]:
-    """The model as JSON types."""
-    head = {"config": model.config, "status": model.status}
-    if model.plan is None:
-        return {**head, "reason": model.reason}
-    plan = model.plan
-    answered = [layer for layer in plan.layers if layer.refusal is None]
-    terms = [term for layer in answered for term in layer.terms]
-    return {
-        **head,
-        "model_type": plan.model_type,
-        "known": plan.known,
-        "layers": len(plan),
-        "without_answer": len(plan) - len(answered),
-        "multipliers": _multipliers(answered),
-        "laws": list(dict.fromkeys(spelling(term) for term in terms)),
-        "softcaps": sorted({layer.softcap for layer in answered if layer.softcap is not None}),
-        "sinks": any(layer.sink for layer in answered),
-        "warnings": list(plan.warnings),
-        "on_record": [each.to_dict() for each in model.known],
-    }
-
-
-def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
-    """The distinct multipliers of a query at position 0, ascending."""
-    first = np.zeros(1, np.int64)
-    return sorted(
-        {float(layer.multipliers(first, kind)[0]) for layer in layers for kind in layer.channel_kinds}
-    )
-
-
-def show(models: Sequence[Model], framework: str | None) -> str:
-    """The table, every warning, and the number of models by status."""
-    rows = [_row(model, framework is not None) for model in models]
-    header = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
-    lines = [to_text((*header, *(["on record"] if framework is not None else [])), rows)]
-    for model in models:
-        if model.plan is None:
-            lines.append(f"{model.status}: {model.config}: {model.reason}")
-            continue
-        lines += [f"warning: {model.config}: {text}" for text in model.plan.warnings]
-        lines += [f"known: {model.config}: {each}" for each in model.known]
-    count = Counter(model.status for model in models)
-    said = (
-        (count["ok"], "without a warning"),
-        (count["warned"], "with warnings"),
-        (count["refused"], "refused"),
-        (count["skipped"], "skipped"),
-    )
-    parts = [f"{number} {what}" for number, what in said if number]
-    return "\n".join([*lines, f"{counted(len(models), 'config')}: {', '.join(parts)}"])
-
-
-def _row(model: Model, framework: bool) -> tuple[str, ...]:
-    found = report(model)
-    more = ("-",) if framework else ()
-    if model.plan is None:
-        return (model.config, model.status, *("-",) * 6, *more)
-    names = dict.fromkeys(term.law.name for layer in model.plan.layers for term in layer.terms)
-    return (
-        model.config,
-        model.plan.model_type or "?",
-        str(found["layers"]),
-        _few(found["multipliers"]) or "?",
-        ", ".join(names) or "-",
-        ", ".join(map(as_number, found["softcaps"])) or "-",
-        "yes" if found["sinks"] else "-",
-        str(len(model.plan.warnings) or "-"),
-        *((str(len(model.known) or "-"),) if framework else ()),
-    )
-
-
-def _few(values: Sequence[float]) -> str:
-    """The numbers as text: all if there are few, else the least and the largest."""
-    shown = [f"{value:.7g}" for value in values]
-    return ", ".join(shown) if len(shown) < 4 else f"{shown[0]} ... {shown[-1]}"

@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 def finished(
     items: Sequence[_Item],
     compute: Callable[[_Item], _Result],
-    progress: Progress = False,
+    progress: Progress | Watch = False,
     *,
     work: Callable[[_Item], float] = lambda item: 1.0,
     name: Callable[[_Item], str] = str,

@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 #: Outcomes of a config, and the words for a number of them.
 STATUSES = {"ok": "without a warning", "warned": "with warnings", "refused": "refused", "skipped": "skipped"}
 
+_HEADER = [
+    "config",
+    "model type",
+    "layers",
+    "multiplier at 0",
+    "laws",
+    "cap",
+    "sinks",
+    "warnings",
+    "on record",
+]
+
 
 @dataclass(frozen=True)
 class Surveyed:
@@ -159,13 +171,13 @@ class Survey(Tabled):
         return {name: Labelled(("line",), np.array(values)) for name, values in columns.items()}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        header = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
-        header = (*header, "on record")
-        width = len(header) - (self.framework is None)
+        width = len(_HEADER) - (self.framework is None)
         notes = [note for model in self.models for note in model._notes()]
         parts = [f"{number} {STATUSES[status]}" for status, number in self.counts.items() if number]
         notes.append(f"{counted(len(self.models), 'config')}: {', '.join(parts)}")
-        return Sheet("Survey", header[:width], [each._cells()[:width] for each in self.models], tuple(notes))
+        return Sheet(
+            "Survey", tuple(_HEADER[:width]), [each._cells()[:width] for each in self.models], tuple(notes)
+        )
 
 
 def survey(

@@ -199,15 +199,15 @@ def compare(
     found, interrupted = finished(
         list(chosen), lambda name: _columns(chosen[name], chosen_lengths, head_dim), progress
     )
-    arrays = np.moveaxis(np.array(list(found.values())).reshape(-1, 3, len(chosen_lengths)), 1, 0)
+    columns = np.array(list(found.values())).reshape(-1, len(_ARRAYS), len(chosen_lengths))
     return LawComparison(
-        {name: chosen[name] for name in found},
-        np.array(chosen_lengths, np.int64),
-        *arrays,
+        laws={name: chosen[name] for name in found},
+        lengths=np.array(chosen_lengths, np.int64),
         head_dim=head_dim,
         train_length=train_length,
         every=laws is None,
         interrupted=interrupted,
+        **{name: columns[:, i] for i, name in enumerate(_ARRAYS)},
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from .._base.checks import InputError, Refusal, meant, shown
 
@@ -219,7 +219,8 @@ class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # generic
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._name_parser_map = self.choices = _Parsers()
+        self._parsers = _Parsers()
+        self._name_parser_map = self.choices = self._parsers  # type: ignore[assignment]
 
     def offer(self, name: str, add: Callable[[Parser], object], *, help: str, alias: str = "") -> None:
         """Offer a command; `add` gives its parser a description, options and defaults."""
@@ -232,7 +233,7 @@ class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # generic
 
         aliases = (alias,) if alias else ()
         self._choices_actions.append(self._ChoicesPseudoAction(name, aliases, help))
-        self._name_parser_map.builders |= dict.fromkeys((name, *aliases), build)
+        self._parsers.builders |= dict.fromkeys((name, *aliases), build)
 
 
 class Parser(argparse.ArgumentParser):
@@ -244,8 +245,9 @@ class Parser(argparse.ArgumentParser):
 
     def add_commands(self, title: str, metavar: str) -> Commands:
         """Commands of this parser, under a title of its help."""
-        found: Commands = self.add_subparsers(title=title, metavar=metavar, required=True, action=Commands)
-        return found
+        options: dict[str, Any] = {"title": title, "metavar": metavar, "required": True, "action": Commands}
+        found: Any = self.add_subparsers(**options)
+        return cast(Commands, found)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but a command itself refuses unknown options, since it can suggest one.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.tabled import nats_per
+from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
 from .._files.heads import InputError, StoredHeads, read_heads
 from .._grid.finished import finished
@@ -25,8 +25,6 @@ from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
-#: Effective keys by the unit of the entropy.
-KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
 
 # Queries and keys of the trial that measures a call's speed, and the number of pairs below which it is
 # skipped.
@@ -110,12 +108,12 @@ def _measure(
         (means,) = mean_entropy(heads.query, heads.key, laws[case[1]], cuts, is_causal=options.causal)
         return np.asarray(means)
 
-    def name(case: tuple[int | None, str]) -> str:
+    def named(case: tuple[int | None, str]) -> str:
         return case[1] if case[0] is None else f"n = {case[0]}, {case[1]}"
 
     with watched() as watch:
         watch.expect(_seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases))
-        found, interrupted = finished(cases, measure, watch, work=lambda case: pairs[case[0]], name=name)
+        found, interrupted = finished(cases, measure, watch, work=lambda case: pairs[case[0]], name=named)
     there = [n for n in lengths if all((n, law) in found for law in laws)] or lengths[:1]
     rows = []
     for n in there:
@@ -205,7 +203,7 @@ def _title(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
     all_queries = rows_that_count(is_causal=False)
     return (
         f"Mean entropy ({options.unit}) of {counted(heads, 'head')} over {all_queries}, {seen}{causal}; "
-        f"keys: {KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
+        f"keys: {EFFECTIVE_KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
     )
 
 

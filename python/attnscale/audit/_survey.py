@@ -30,17 +30,7 @@ if TYPE_CHECKING:
 #: Outcomes of a config, and the words for a number of them.
 STATUSES = {"ok": "without a warning", "warned": "with warnings", "refused": "refused", "skipped": "skipped"}
 
-_HEADER = [
-    "config",
-    "model type",
-    "layers",
-    "multiplier at 0",
-    "laws",
-    "cap",
-    "sinks",
-    "warnings",
-    "on record",
-]
+_HEADER = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
 
 
 @dataclass(frozen=True)
@@ -171,13 +161,12 @@ class Survey(Tabled):
         return {name: Labelled(("line",), np.array(values)) for name, values in columns.items()}
 
     def _sheet(self, nats: float, unit: str) -> Sheet:
-        width = len(_HEADER) - (self.framework is None)
+        header = _HEADER if self.framework is None else (*_HEADER, "on record")
         notes = [note for model in self.models for note in model._notes()]
         parts = [f"{number} {STATUSES[status]}" for status, number in self.counts.items() if number]
         notes.append(f"{counted(len(self.models), 'config')}: {', '.join(parts)}")
-        return Sheet(
-            "Survey", tuple(_HEADER[:width]), [each._cells()[:width] for each in self.models], tuple(notes)
-        )
+        rows = [each._cells()[: len(header)] for each in self.models]
+        return Sheet("Survey", header, rows, tuple(notes))
 
 
 def survey(

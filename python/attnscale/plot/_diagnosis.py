@@ -50,7 +50,8 @@ def _draw(found: Any, figure: Figure, unit: Unit, about: str) -> Axes:
     figure.set_size_inches(width, _LINES * has_lines + height)
     below: Any = figure
     if has_lines:
-        top, below = np.ravel(figure.subfigures(2, 1, height_ratios=[_LINES, height]))
+        parts: Any = figure.subfigures(2, 1, height_ratios=[_LINES, height])
+        top, below = parts
         ax = top.subplots()
         there = ~np.isnan(next(iter(of_heads.values()))).all(axis=0)
         heads = {law: values[:, there] for law, values in of_heads.items()}

@@ -16,6 +16,7 @@ from ._differences import Difference, Differences
 from ._keys import TRANSFORMERS, ConfigError
 from ._layer import LayerPlan, PlanError, Term
 from ._learned import Learned, LearnedScales, learned_scales
+from ._positions import Positions
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
@@ -38,6 +39,7 @@ __all__ = [
     "Learned",
     "LearnedScales",
     "PlanError",
+    "Positions",
     "Rotation",
     "ScalePlan",
     "Survey",

@@ -297,23 +297,23 @@ class Parser(argparse.ArgumentParser):
         return f": did you mean {near[0]}?" if near else ""
 
 
-def add_option(parser: Any, flag: str, **changes: Any) -> None:
-    """Add an option of the vocabulary; `changes` go to ``add_argument``, such as default, required, help."""
-    option = OPTIONS[flag]
-    choices = changes.get("choices", option.choices)
-    given: dict[str, Any] = {"help": option.meaning}
-    if option.kind is None:
-        given["action"] = "store_true"
-    else:
-        given |= {"type": option.kind, "choices": choices}
-        given |= {"nargs": "+"} if option.several else {}
-        # Choices replace the value's name, or stand in the help if it would show them twice.
-        if option.several or not choices:
-            given["metavar"] = option.metavar or "NAME"
-    given |= changes
-    if option.several and choices:
-        given["help"] += f"; one or more of {', '.join(choices)}"
-    parser.add_argument(*filter(None, (option.short, flag)), **given)
+def add_option(parser: Any, *flags: str, **changes: Any) -> None:
+    """Add options of the vocabulary; `changes` go to ``add_argument``, such as default, required, help."""
+    for option in (OPTIONS[flag] for flag in flags):
+        choices = changes.get("choices", option.choices)
+        given: dict[str, Any] = {"help": option.meaning}
+        if option.kind is None:
+            given["action"] = "store_true"
+        else:
+            given |= {"type": option.kind, "choices": choices}
+            given |= {"nargs": "+"} if option.several else {}
+            # Choices replace the value's name, or stand in the help if it would show them twice.
+            if option.several or not choices:
+                given["metavar"] = option.metavar or "NAME"
+        given |= changes
+        if option.several and choices:
+            given["help"] += f"; one or more of {', '.join(choices)}"
+        parser.add_argument(*filter(None, (option.short, option.flag)), **given)
 
 
 def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str = "print JSON") -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.checks import InputError, Refusal, refusal
+from .._base.tabled import Tabled, Unit, nats_per
 
 # Options that name output; every other path is input.
 _WRITTEN = ("csv", "plot", "store", "keep", "register")
@@ -157,6 +158,14 @@ class Answer:
         if self.report is not None or self.about is None:
             return self.rows if self.report is None else self.report
         return {**self.about, "rows": self.rows}
+
+
+def table_of(found: Tabled, unit: Unit = "nats") -> tuple[str, tuple[str, ...]]:
+    """All rows of a result as text, and the sentences of its table."""
+    from .._base.text import to_text
+
+    sheet = found._sheet(nats_per(unit), unit)
+    return to_text(sheet.header, list(sheet.rows)), sheet.notes
 
 
 def emit(options: argparse.Namespace, answer: Answer) -> None:

@@ -12,14 +12,12 @@ import numpy as np
 
 from .. import audit
 from .._base.checks import InputError
-from .._base.spelling import as_number
 from .._base.text import counted, to_text
 from .._grid.progress import watched
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
 from ..audit._survey import resolve_quietly
-from ..audit._text import groups, named, ranges
 from ._options import OPTIONS, Parser, add_option, add_outputs
-from ._output import Answer, FoundError, as_input, bad_input
+from ._output import Answer, FoundError, as_input, bad_input, table_of
 
 DESCRIPTION = """\
 Multipliers of q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
@@ -38,8 +36,7 @@ def add_options(parser: Parser) -> None:
     """Add the options of ``attnscale audit``."""
     parser.add_argument("config", type=Path, nargs="+", metavar="CONFIG")
     add_option(parser, "--part", metavar="KEY", help="part of a composite config, as encoder or text_config")
-    for flag in ("--layer", "--at"):
-        add_option(parser, flag)
+    add_option(parser, "--layer", "--at")
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")
     about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
@@ -69,10 +66,13 @@ def _one(options: argparse.Namespace) -> Answer:
             other, defects = audit.as_framework(plan, options.against_framework)
             text, content, rows = _differences(options, plan, other, defects)
         elif options.at is not None:
-            text, content, rows = _positions(options, plan)
+            positions = plan.at(options.at, layer=options.layer)
+            text, rows = _lines(positions), positions.rows()
+            content = {"report": "positions", **positions.to_dict()}
         else:
-            plan = _chosen(options, plan)
-            text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, _terms(plan)
+            if options.layer is not None:
+                plan = plan.with_layers((plan.layer(options.layer),))
+            text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, plan.rows()
             if weights is not None and (learned := audit.learned_scales(weights, config=path)).entries:
                 text += f"\n\n{_learned(learned, options.layer)}"
                 content["learned"] = [
@@ -97,16 +97,16 @@ def _places(path: Path) -> tuple[Path, Path | None]:
 
 def _learned(found: audit.LearnedScales, layer: int | None) -> str:
     """Learned scales: a line for each quantity of a layer, or for each head of a chosen layer."""
-    sheet = found._sheet(1.0, "nats")
+    title, (table, notes) = "in the weights", table_of(found)
     if layer is None:
-        return "\n".join([f"{sheet.title}\n", to_text(sheet.header, list(sheet.rows)), *sheet.notes])
+        return "\n".join([f"{title}\n", table, *notes])
     rows = [each for each in found.rows() if each["layer"] == layer]
     names = ("head", "quantity", "value", "least", "largest")
     lines = [
         [f"{row[name]:.6g}" if isinstance(row[name], float) else str(row[name]) for name in names]
         for row in rows
     ]
-    return "\n".join([f"{sheet.title}, layer {layer}\n", to_text(names, lines), *sheet.notes])
+    return "\n".join([f"{title}, layer {layer}\n", to_text(names, lines), *notes])
 
 
 def _several(options: argparse.Namespace) -> Answer:
@@ -128,9 +128,8 @@ def _several(options: argparse.Namespace) -> Answer:
         ends = InputError(f"{refused} of {all_of_them} cannot be audited")
     elif options.strict and flagged:
         ends = FoundError(f"{flagged} of {all_of_them} with warnings or defects (--strict)")
-    sheet = found._sheet(1.0, "nats")
     return Answer(
-        "\n".join([to_text(sheet.header, list(sheet.rows)), *sheet.notes]),
+        _lines(found),
         found.rows(),
         report={"schema": audit.SCHEMA, "report": "models", **found.to_dict()},
         ends=None if found.interrupted else ends,
@@ -138,24 +137,9 @@ def _several(options: argparse.Namespace) -> Answer:
     )
 
 
-def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
-    """A CSV row for each factor of each layer."""
-    return [
-        {
-            "layer": layer.index,
-            "kind": layer.kind,
-            "factor": "" if term is None else repr(term.law),
-            "channels": "" if term is None else term.channels,
-            "n_means": "" if term is None else term.n_means,
-            "key": "" if term is None else term.key,
-            "softcap": layer.softcap,
-            "window": layer.window,
-            "sink": layer.sink,
-            "refusal": layer.refusal,
-        }
-        for layer in plan.layers
-        for term in ([None] if layer.refusal is not None else [layer.base, *layer.terms])
-    ]
+def _lines(found: audit.Survey | audit.Positions) -> str:
+    table, notes = table_of(found)
+    return "\n".join([table, *notes])
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
@@ -165,60 +149,6 @@ def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
         raise as_input(error, "" if str(path) in str(error) else str(path)) from error
 
 
-def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:
-    if options.layer is None:
-        return list(range(len(plan)))
-    return [plan.layer(options.layer).index]
-
-
-def _chosen(options: argparse.Namespace, plan: audit.ScalePlan) -> audit.ScalePlan:
-    numbers = set(_only(options, plan))
-    return plan.with_layers(tuple(layer for layer in plan.layers if layer.index in numbers))
-
-
-def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
-    """The multipliers at the requested positions."""
-    chosen = set(_only(options, plan))
-    rows: list[dict[str, Any]] = []
-    for numbers, layer in groups(plan.layers):
-        layers = [number for number in numbers if number in chosen]
-        if not layers:
-            continue
-        if layer.refusal is not None:
-            if options.layer is not None:
-                plan.softcap(options.layer)  # raises, with the reason
-            rows += [{"layers": layers, "position": i, "refusal": layer.refusal} for i in options.at]
-            continue
-        for i in options.at:
-            row: dict[str, Any] = {"layers": layers, "position": i}
-            for kind in layer.channel_kinds:
-                row[kind] = plan.multiplier(layer=layers[0], position=i, channels=kind)
-            if layer.terms_behind_cap:
-                row["capped"] = plan.capped_multiplier(layer=layers[0], position=i)
-            rows.append({**row, "softcap": layer.softcap, "window": layer.window, "sink": layer.sink})
-    header = ("layer", "i", "rotated", "unrotated", "window", "cap", "sink")
-    lines = [to_text(header, [_cells(row) for row in rows]), *(f"warning: {text}" for text in plan.warnings)]
-    columns = ("position", "rotated", "unrotated", "softcap", "capped", "window", "sink", "refusal")
-    flat = [
-        {"layer": layer, **{name: row.get(name) for name in columns}}
-        for row in rows
-        for layer in row["layers"]
-    ]
-    content = {"report": "positions", "rows": rows, "warnings": list(plan.warnings)}
-    return "\n".join(lines), content, flat
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    start = (named(row["layers"]), str(row["position"]))
-    if "refusal" in row:
-        return (*start, "?", "?", "-", "-", row["refusal"])
-    numbers = (f"{row[kind]:.9g}" if kind in row else "-" for kind in ("rotated", "unrotated"))
-    cap = "-" if row["softcap"] is None else as_number(row["softcap"])
-    if "capped" in row:
-        cap += f", then x {row['capped']:.9g}"
-    return (*start, *numbers, str(row["window"] or "-"), cap, "yes" if row["sink"] else "-")
-
-
 def _differences(
     options: argparse.Namespace,
     plan: audit.ScalePlan,
@@ -226,8 +156,9 @@ def _differences(
     defects: tuple[audit.Defect, ...],
 ) -> _Shown:
     """The differences between two plans."""
-    chosen = set(_only(options, plan))
-    found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
+    layer = None if options.layer is None else plan.layer(options.layer).index
+    every = audit.compare(plan, other)
+    found = audit.Differences(each for each in every if layer is None or layer in (each.layers or [layer]))
     rows = [{**each.to_dict(options.at or ()), "at": _at(plan, other, each, options)} for each in found]
     lines = ["no difference in what multiplies the score; of the angles:"] if in_angles_alone(found) else []
     for each, row in zip(found, rows, strict=True):
@@ -249,18 +180,7 @@ def _differences(
         "known": [defect.to_dict() for defect in defects],
         "warnings": list(plan.warnings),
     }
-    return "\n".join(lines), content, [_flat(each) for each in found]
-
-
-def _flat(each: audit.Difference) -> dict[str, Any]:
-    """The difference as a CSV row."""
-    keys = {name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")}
-    return {
-        **each.to_dict(),
-        "layers": ranges(list(each.layers)),
-        **keys,
-        "angles": "; ".join(gap_lines(each)),
-    }
+    return "\n".join(lines), content, found.rows()
 
 
 def _at(

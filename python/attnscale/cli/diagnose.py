@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.checks import InputError
-from .._base.tabled import nats_per
-from .._base.text import some_of, to_text
+from .._base.text import some_of
 from .._grid.progress import watched
 from ._laws import read_laws
 from ._model import Reader, add_reading, check_lengths, chosen_of, load, plan_of
 from ._options import Parser, add_option, add_outputs, add_unit
-from ._output import Answer, Drawing, bad_input
+from ._output import Answer, Drawing, bad_input, table_of
 
 if TYPE_CHECKING:
     from ..torch import Diagnosis
@@ -49,8 +48,7 @@ def add_options(parser: Parser) -> None:
     usual = " ".join(map(str, _LENGTHS))
     add_option(parser, "--n", help=f"the first N tokens of the text (default: {usual}, as far as it goes)")
     add_option(parser, "--laws", default=["standard"])
-    add_option(parser, "--per-head")
-    add_option(parser, "--budget")
+    add_option(parser, "--per-head", "--budget")
     add_unit(parser)
     add_outputs(parser, json="print JSON, with every head")
 
@@ -86,10 +84,9 @@ def run(options: argparse.Namespace) -> Answer:
         "rows": found.rows(),
     }
     report |= {} if heads is None else {"heads": heads.rows(), "budget": budget}
-    sheet = (heads or found)._sheet(nats_per(options.unit), options.unit)
+    table, told = table_of(heads or found, options.unit)
     notes = [f"{note[0].upper()}{note[1:]}." for note in (*reader.notes, *_notes(options, found))]
-    told = [note for note in sheet.notes if note not in notes]
-    table = to_text(sheet.header, list(sheet.rows))
+    told = tuple(note for note in told if note not in notes)
     text = "\n".join([plan.text, "", *notes, *([""] if notes else []), *told, "", table])
     rows = heads.rows() if heads is not None else _flat_rows(report["rows"])
     return Answer(text, rows, drawing=_drawing(options, found), report=report, interrupted=found.interrupted)

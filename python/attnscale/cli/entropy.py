@@ -44,8 +44,7 @@ the first queries, which see few keys, while calibrate and report use only the l
 def add_options(parser: Parser) -> None:
     """Add the options of ``attnscale entropy``."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    add_option(parser, "--query")
-    add_option(parser, "--key")
+    add_option(parser, "--query", "--key")
     add_option(parser, "--laws", default=DEFAULT_LAWS)
     add_option(parser, "--causal")
     add_option(parser, "--n", help="the first N queries and keys, for each N (default: all)")

@@ -13,13 +13,12 @@ import numpy as np
 
 from .. import audit
 from .._base.checks import InputError
-from .._base.tabled import nats_per
 from .._base.text import to_text
 from .._grid.progress import watched
 from ..calibration.comparison import compare
 from ._laws import read_law, read_laws
 from ._options import LAW_HELP, Parser, add_option, add_outputs
-from ._output import Answer, Drawing, bad_input, left_out
+from ._output import Answer, Drawing, bad_input, left_out, table_of
 from ._program import program
 from .explain import describe, law_classes, spelling
 
@@ -66,37 +65,23 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _compare(options: argparse.Namespace) -> Answer:
     """Compare the laws at each length."""
-    given, unit = options.train_length, options.unit or "nats"
+    given = options.train_length
     if given and options.laws and all(read_law(x, given) == read_law(x, given + 1) for x in options.laws):
         raise InputError(f"--train-length {given}: each of --laws has its own length, or none")
     sizes = {"head_dim": options.head_dim or 64, "train_length": given or 512}
     chosen = None if not options.laws else read_laws(options.laws, sizes["train_length"]).values()
     with bad_input(), watched() as watch:  # a law may give a scale that is not finite
         found = compare(options.n, chosen, progress=watch, **sizes)
-    sheet = found._sheet(nats_per(unit), unit)
+    table, notes = table_of(found, options.unit or "nats")
     drawing = Drawing(lambda figure: found.plot(figure=figure), panels=None)
-    text = "\n".join([*sheet.notes, "", to_text(sheet.header, list(sheet.rows))])
-    return Answer(text, found.rows(), drawing=drawing, interrupted=found.interrupted)
+    return Answer(
+        "\n".join([*notes, "", table]), found.rows(), drawing=drawing, interrupted=found.interrupted
+    )
 
 
 def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
     """The law of each head of a checkpoint, and its multiple of 1/sqrt(d) at some lengths."""
-    found = audit.learned_scales(checkpoint)
-    rows: list[dict[str, Any]] = []
-    for (layer, module, head), law in found.laws().items():
-        known = law.name != "constant"
-        multiples = [float(law.multiplier_at(n, 1)) if known else float("nan") for n in lengths]
-        rows.append({"layer": layer, "module": module, "head": head, "law": law.spelling})
-        rows[-1] |= {f"m({n})": float(m) for n, m in zip(lengths, multiples, strict=True)}
-    for each in found.entries:
-        if each.curve is None:
-            continue
-        by_n = [each.curve(n).reshape(len(each.values), -1).mean(1) for n in lengths]
-        for head in range(len(each.values)):
-            rows.append(
-                {"layer": each.layer, "module": each.module, "head": head, "law": "base of a QASSMax"}
-            )
-            rows[-1] |= {f"m({n})": float(m[head]) for n, m in zip(lengths, by_n, strict=True)}
+    rows = audit.learned_scales(checkpoint).laws_at(lengths)
     if not rows:
         raise InputError(f"--from {checkpoint}: no weight in it is a law of a head; see attnscale audit")
     header = ("layer", "head", "law", *(f"m({n})" for n in lengths))

@@ -106,9 +106,7 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
     add_option(parser, "--samples", help=f"{OPTIONS['--samples'].meaning} (default: {declared.samples})")
     add_option(parser, "--target-error")
     add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {MOST_SAMPLES})")
-    add_option(parser, "--seed")
-    add_option(parser, "--threads")
-    add_option(parser, "--store")
+    add_option(parser, "--seed", "--threads", "--store")
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     if any(each.unit == "nat" for each in declared.quantities.values()):
         add_unit(parser)

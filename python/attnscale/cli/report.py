@@ -7,7 +7,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.checks import shown
 from .._files.heads import InputError, read_heads
@@ -75,7 +75,9 @@ def run(options: argparse.Namespace) -> Answer:
     said += dict.fromkeys(line for each in reports for line in told(each))
     page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
-    return Answer(text, _rows(options.inputs, reports), report=found.to_dict())
+    pairs = zip(options.inputs, reports, strict=True)
+    rows = [{"input": source, **row} for source, each in pairs for row in each.rows()]
+    return Answer(text, rows, report=found.to_dict())
 
 
 def _target(options: argparse.Namespace) -> Path:
@@ -226,28 +228,3 @@ def _names(inputs: list[str]) -> tuple[str, str]:
     short = [Path(each).name for each in inputs]
     first, second = short if short[0] != short[1] else inputs
     return (first, second) if first != second else (f"{first} (1)", f"{second} (2)")
-
-
-def _rows(inputs: list[str], reports: list[Report]) -> list[dict[str, Any]]:
-    """One row for each head and length, for CSV."""
-    return [
-        {
-            "input": source,
-            **({"module": found.modules[i]} if any(found.modules) else {}),
-            "layer": int(found.layers[i]),
-            "head": int(found.heads[i]),
-            "n": int(n),
-            **{f"entropy {law.spelling}": float(found.entropy[i, j, k]) for k, law in enumerate(found.laws)},
-            "effective_keys": float(found.effective_keys[i, j]),
-            "first_key_weight": float(found.first_key_weight[i, j]),
-            "max_weight": float(found.max_weight[i, j]),
-            "received": float(found.received[i, j]),
-            "beta": float(found.beta[i, j]),
-            "growth": float(found.growth[i]),
-            "best": found.laws[int(found.best[i])].spelling if found.best[i] >= 0 else "",
-            "best_misses": float(found.best_misses[i]),
-        }
-        for source, found in zip(inputs, reports, strict=True)
-        for i in range(len(found.heads))
-        for j, n in enumerate(found.lengths)
-    ]

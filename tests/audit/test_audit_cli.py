@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from attnscale import audit
 from attnscale.cli import main
@@ -97,6 +98,32 @@ def test_positions_and_layers_of_one_config(folder: Any, run: Run) -> None:
     (layer,) = json.loads(run("gemma", "--layer", "1", "--json")[1])["layers"]
     assert (layer["layer"], layer["softcap"], layer["sink"]) == (1, 30.0, False)
     assert layer["base"]["law"] == {"name": "constant", "parameters": {"value": 1 / 12}}
+
+
+def test_the_command_prints_what_the_plan_returns(folder: Any, run: Run) -> None:
+    folder(gemma={**GEMMA2, "attn_logit_softcapping": 30.0}, other={**GEMMA2, "query_pre_attn_scalar": 128})
+    plan = audit.resolve("gemma")
+    found = plan.at([0, 7], layer=2)
+    report = json.loads(run("gemma", "--layer", "2", "--at", "0", "7", "--json")[1])
+    assert found.to_dict() == {name: report[name] for name in ("rows", "warnings")}
+    assert [(row["layer"], row["position"], row["refusal"]) for row in found.rows()] == [
+        (2, 0, None),
+        (2, 7, None),
+    ]
+    assert found.to_pandas()["unrotated"].isna().all()
+    assert found.rows()[1] in plan.at(np.array([7])).rows()
+    for part, arguments in ((plan, []), (found, ["--layer", "2", "--at", "0", "7"])):
+        lines = list(csv.DictReader(io.StringIO(run("gemma", *arguments, "--csv", "-")[1])))
+        assert [line["softcap"] for line in lines] == [str(row["softcap"]) for row in part.rows()]
+    lines = list(csv.DictReader(io.StringIO(run("gemma", "--against", "other", "--csv", "-")[1])))
+    rows = plan.differences(audit.resolve("other")).rows()
+    assert [line["keys_here"] for line in lines] == [row["keys_here"] for row in rows]
+    assert rows[0]["keys_here"] == "query_pre_attn_scalar = 144"
+    folder(mamba=MAMBA)
+    refused = audit.resolve("mamba")
+    assert refused.at(1).rows()[0]["refusal"] == refused[0].refusal
+    with pytest.raises(audit.PlanError, match="no softmax over keys"):
+        refused.at(1, layer=0)
 
 
 def test_two_configs(folder: Any, run: Run) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -187,12 +186,12 @@ class ScalePlan(Tabled):
             options = {"scale": options["scale"] * behind, "softcap": plan.softcap * behind}
         return options if sink_logits is None else {**options, "normalizer": Sink(sink_logits)}
 
-    def at(self, positions: int | Sequence[int], *, layer: int | None = None) -> Positions:
+    def at(self, positions: ArrayLike, *, layer: int | None = None) -> Positions:
         """Multipliers of queries at some positions, as a table of all layers or of one.
 
         Parameters
         ----------
-        positions : int or sequence of int
+        positions : int or array_like of int
             0-based positions of the queries.
         layer : int, optional
 
@@ -204,9 +203,21 @@ class ScalePlan(Tabled):
         ------
         ValueError
             As :meth:`multiplier`; a layer without an answer only if it is the one asked for.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> config = {"model_type": "ministral3", "hidden_size": 4096, "num_attention_heads": 32,
+        ...           "head_dim": 128, "num_hidden_layers": 34}
+        >>> plan = at.audit.resolve(config)
+        >>> plan.at([0, 100000])
+        Positions
+          layer       i       rotated  unrotated  window  cap  sink
+          0-33        0  0.0883883476          -       -    -     -
+          0-33   100000   0.105587926          -       -    -     -
         """
         wanted = range(len(self)) if layer is None else [self.layer(layer).index]
-        listed: Sequence[Any] = positions if isinstance(positions, Sequence) else [positions]
+        listed = np.ravel(positions).tolist()
         found: list[dict[str, Any]] = []
         for numbers, each in groups(self.layers):
             layers = [number for number in numbers if number in wanted]

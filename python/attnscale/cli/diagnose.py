@@ -101,7 +101,7 @@ def _drawing(options: argparse.Namespace, found: Diagnosis) -> Drawing:
 def _notes(options: argparse.Namespace, found: Diagnosis) -> list[str]:
     """Remarks on parts left out of the figure or the numbers."""
     said = "the figure has no line of means, since towers or kinds differ: --kind and --modules choose"
-    return [said] * (options.plot is not None and len(found.groups) > 1) + found.remarks()
+    return [said] * (options.plot is not None and len(found.groups) > 1) + found._remarks()
 
 
 def _check_heads(options: argparse.Namespace, found: Diagnosis) -> None:

@@ -37,7 +37,7 @@ def diagnosis(found: Any, figure: Figure | None, unit: Unit, about: str) -> Axes
 
 
 def _draw(found: Any, figure: Figure, unit: Unit, about: str) -> Axes:
-    lengths, labels = found.lengths, found.labels()
+    lengths, labels = found.lengths, found._labels()
     shown = np.unique(np.linspace(0, len(lengths) - 1, min(_MOST_MAPS, len(lengths))).round().astype(int))
     hidden = np.isin(found.modules, found.without_heads)
     # A mean over texts and heads belongs to no head.

@@ -180,14 +180,14 @@ class Diagnosis(Tabled):
         axes: Axes = drawn_by("_diagnosis.diagnosis")(self, figure, unit, about)
         return axes
 
-    def labels(self) -> dict[str, str]:
+    def _labels(self) -> dict[str, str]:
         """Names of columns and curves by law."""
         own = get("standard")
         return {
             name: "as the model has it" if law == own else f"times {name}" for name, law in self.laws.items()
         }
 
-    def remarks(self) -> list[str]:
+    def _remarks(self) -> list[str]:
         """Notes on what the numbers leave out."""
         left_out, rows = self.padding
         notes = [f"{left_out} of {rows} rows are padding, and are left out"] if left_out else []
@@ -221,7 +221,7 @@ class Diagnosis(Tabled):
         one = len(groups) == 1
         parts = [([i], name) for i, name in enumerate(map(str, self.layers) if one else self.modules)]
         parts += [(places, " ".join(["mean", *filter(None, group)])) for group, places in groups.items()]
-        titles = (title for name in self.labels().values() for title in (name, "keys"))
+        titles = (title for name in self._labels().values() for title in (name, "keys"))
         rows = [
             (
                 str(n) if n else "-",
@@ -233,7 +233,7 @@ class Diagnosis(Tabled):
             for places, name in parts
         ]
         header = ("n", "layer" if one else "module", "equal", *titles)
-        notes = self._explained(unit) + [f"{each[0].upper()}{each[1:]}." for each in self.remarks()]
+        notes = self._explained(unit) + [f"{each[0].upper()}{each[1:]}." for each in self._remarks()]
         return Sheet("Diagnosis", header, rows, tuple(notes))
 
     def _means(self, index: int, places: Sequence[int]) -> list[float]:

@@ -38,6 +38,8 @@ from ._variants import cosformer_attention, efficient_attention, linear_attentio
 from .nn._replace import replace_attention
 
 if TYPE_CHECKING:
+    from ._models.diagnosed_heads import DiagnosedHeads
+    from ._models.diagnosis import Diagnosis, diagnose
     from ._models.interface import NAME, register
     from ._models.log import AttentionLog
     from ._models.monitor import Monitor
@@ -48,6 +50,8 @@ __all__ = [
     "Alarm",
     "AttentionLog",
     "AttentionStatistics",
+    "DiagnosedHeads",
+    "Diagnosis",
     "Entmax",
     "Learned",
     "Monitor",
@@ -61,6 +65,7 @@ __all__ = [
     "attention_spans",
     "attention_statistics",
     "cosformer_attention",
+    "diagnose",
     "differential_attention",
     "efficient_attention",
     "head_kinds",
@@ -83,7 +88,10 @@ use_threads_of_torch()
 _OF_MODELS = {
     "NAME": "interface",
     "AttentionLog": "log",
+    "DiagnosedHeads": "diagnosed_heads",
+    "Diagnosis": "diagnosis",
     "Monitor": "monitor",
+    "diagnose": "diagnosis",
     "record": "record",
     "register": "interface",
 }

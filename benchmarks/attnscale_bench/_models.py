@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ._timing import Action
 
-__all__ = ["jax_gpt_step", "study_step", "torch_gpt"]
+__all__ = ["gpt_weights", "jax_gpt_step", "study_step", "torch_gpt"]
 
 Attend = Callable[[Any, Any, Any], Any]
 
@@ -21,7 +21,7 @@ LAYERS, WIDTH, HEADS, VOCABULARY = 4, 256, 4, 1000
 _RATE = 1e-3
 
 
-def _gpt_weights(n: int) -> list[NDArray[Any]]:
+def gpt_weights(n: int) -> list[NDArray[Any]]:
     """Embeddings of tokens and positions; query, key and value, output, widening and narrowing per layer."""
     shapes = [(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)] * LAYERS
     rng = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def _gpt_tokens(batch: int, n: int) -> NDArray[Any]:
 
 def torch_gpt(torch: Any, attend: Attend, batch: int, n: int) -> tuple[Action, Action]:
     """A step of SGD of the small GPT in PyTorch, which returns the loss, and inference without gradients."""
-    weights = [torch.from_numpy(each).requires_grad_() for each in _gpt_weights(n)]
+    weights = [torch.from_numpy(each).requires_grad_() for each in gpt_weights(n)]
     tokens = torch.from_numpy(_gpt_tokens(batch, n))
     optimizer = torch.optim.SGD(weights, lr=_RATE)
     functional = torch.nn.functional
@@ -66,7 +66,7 @@ def jax_gpt_step(attend: Attend, batch: int, n: int) -> Action:
     Each call takes the first weights. `attend` takes arrays (batch, n, heads, head_dim).
     """
     jax: Any = import_module("jax")
-    given = [jax.numpy.asarray(each) for each in _gpt_weights(n)]
+    given = [jax.numpy.asarray(each) for each in gpt_weights(n)]
     tokens = jax.numpy.asarray(_gpt_tokens(batch, n))
 
     def norm(x: Any) -> Any:

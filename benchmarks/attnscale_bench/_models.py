@@ -37,7 +37,6 @@ def torch_gpt(torch: Any, attend: Attend, batch: int, n: int) -> tuple[Action, A
     """A step of SGD of the small GPT in PyTorch, which returns the loss, and inference without gradients."""
     weights = [torch.from_numpy(each).requires_grad_() for each in gpt_weights(n)]
     tokens = torch.from_numpy(_gpt_tokens(batch, n))
-    optimizer = torch.optim.SGD(weights, lr=_RATE)
     functional = torch.nn.functional
 
     def logits() -> Any:
@@ -51,10 +50,11 @@ def torch_gpt(torch: Any, attend: Attend, batch: int, n: int) -> tuple[Action, A
         return functional.layer_norm(x, (WIDTH,)) @ weights[0].T
 
     def step() -> object:
-        optimizer.zero_grad()
         loss = functional.cross_entropy(logits()[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
+        gradients = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.sub_(gradient, alpha=_RATE)
         return loss.detach()
 
     return step, torch.no_grad()(logits)

@@ -40,24 +40,33 @@ def test_without_torch_each_row_says_so():
     assert {(row.estimate, row.note) for row in rows} == {(None, "torch is not installed")}
 
 
-def losses_in_torch(steps):
-    torch = pytest.importorskip("torch")
-    for attend in (at.torch.attention, torch.nn.functional.scaled_dot_product_attention):
-        step, infer = _models.torch_gpt(torch, partial(attend, is_causal=True), 2, 16)
+@pytest.fixture
+def torch():
+    """PyTorch as a peer on one thread: on busy cores, its threads wait for each other in every operator."""
+    found = _peers.load_torch()
+    if found is None:
+        pytest.skip("torch is not installed")
+    with _peers.limit_threads(1, found):
+        yield found
+
+
+def losses(torch, steps):
+    for attend in (at.torch.attention, torch.fused):
+        step, infer = _models.torch_gpt(torch.module, partial(attend, is_causal=True), 2, 16)
         assert infer().shape == (2, 16, _models.VOCABULARY)
         yield [float(step()) for _ in range(steps)]
 
 
-def test_a_step_of_the_small_gpt_has_the_loss_of_either_attention():
-    ours, theirs = losses_in_torch(3)
+def test_a_step_of_the_small_gpt_has_the_loss_of_either_attention(torch):
+    ours, theirs = losses(torch, 3)
     assert ours[0] > ours[1] > ours[2]
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_the_small_gpt_is_the_same_model_in_jax():
+def test_the_small_gpt_is_the_same_model_in_jax(torch):
     jax = pytest.importorskip("jax")
-    ours, _ = losses_in_torch(1)
+    ours, _ = losses(torch, 1)
     attends = (partial(at.jax.attention, layout="bshd"), jax.nn.dot_product_attention)
     for attend in attends:
         loss, weights = _models.jax_gpt_step(partial(attend, is_causal=True), 2, 16)()
@@ -65,10 +74,7 @@ def test_the_small_gpt_is_the_same_model_in_jax():
         assert not np.array_equal(weights[-1], _models.gpt_weights(16)[-1])
 
 
-def test_output_and_entropy_in_a_loss_have_the_gradients_by_hand():
-    torch = _peers.load_torch()
-    if torch is None:
-        pytest.skip("torch is not installed")
+def test_output_and_entropy_in_a_loss_have_the_gradients_by_hand(torch):
     arrays = random_heads(2, 16, 8)
     ours = _tensor_cases.output_and_entropy_step(torch, arrays)()
     for found, wanted in zip(ours, torch.output_and_entropy_step(*arrays)(), strict=True):

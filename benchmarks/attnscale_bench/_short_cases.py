@@ -30,7 +30,7 @@ def options(session: Session, name: str, *, targets: dict[str, Target]) -> list[
     """Time of a call of NumPy arrays with options over that of the plain call."""
     arrays, mask = random_heads(_HEADS, _N, _HEAD_DIM), _mask()
     given: dict[str, tuple[str, dict[str, Any]]] = {
-        "mask": ("with a mask", {"attn_mask": mask}),
+        "mask": ("call with a mask", {"attn_mask": mask}),
         "mask_law": ("  with a mask and a law", {"attn_mask": mask, "scale": "log_n"}),
         "softcap": ("  with a soft-cap", {"softcap": 20.0}),
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.checks import choose, shown
+from .._base.checks import shown
 from .._base.statistics import NAMES
 from .arrays import Inputs
 
@@ -68,13 +68,11 @@ def available(statistics: tuple[str, ...], found: Normalizer | None, *, leave_ou
     return tuple(name for name in statistics if name in found.statistics)
 
 
-def normalize_rows(inputs: Inputs, qk_norm: Any) -> Inputs:
+def normalize_rows(inputs: Inputs, qk_norm: str) -> Inputs:
     """Queries and keys of length 1 ("l2") or sqrt(head_dim) ("rms"); zero rows stay zero."""
-    choose("qk_norm", qk_norm, ("l2", "rms"))
     length = 1.0 if qk_norm == "l2" else math.sqrt(inputs.query.shape[-1])
     # In the type of the arithmetic, which a wider value may determine.
-    wide = np.float64 if inputs.dtype == np.float64 else np.float32
-    query, key = (_with_length(rows.astype(wide), length) for rows in (inputs.query, inputs.key))
+    query, key = (_with_length(rows.astype(inputs.extents.wide), length) for rows in inputs[:2])
     return inputs._replace(query=query, key=key)
 
 

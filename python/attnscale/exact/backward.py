@@ -127,7 +127,10 @@ def _differentiate(
     if form is not PRODUCTS:
         factor = _zeros_of_distances(form.distance_scale, call, wanted="distance_scale" in wanted)
         offset = _zeros_of_distances(form.distance_bias, call, wanted="distance_bias" in wanted)
-        into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
+        into |= {
+            "distance_scale": matrix_of(factor, call.extents),
+            "distance_bias": matrix_of(offset, call.extents),
+        }
     if rule is not None and rule.kind == "sigmoid" and "bias" in wanted:
         into["bias"] = bias = np.zeros(call.row_shape)
     if getattr(normalizer, "alpha", None) is not None and "alpha" in wanted:
@@ -294,7 +297,7 @@ def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any
 
 def _as_given(call: Call, raw: RawGradients, found: Normalizer | None) -> dict[str, Any]:
     """The existing gradients, in the types, shapes and layout of the caller's arrays."""
-    query, key, value, _, _ = call.given
+    query, key, value, _ = call.given
     scale, qk_norm = call.options.get("scale"), call.options.get("qk_norm")
     d_query, d_key = raw.query, raw.key
     if qk_norm is not None:

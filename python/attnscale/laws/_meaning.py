@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from .._base.rows import CallRows
 
@@ -128,7 +128,7 @@ _MEANINGS: tuple[Meaning, ...] = (
     ),
     _NotUsed("not used", "the scale is the same at every length"),
 )
-_BY_NAME = {meaning.name: meaning for meaning in _MEANINGS}
+_BY_NAME: dict[str, Meaning] = {meaning.name: meaning for meaning in _MEANINGS}
 
 #: Meanings of n in laws, and how attention() finds it for each query.
 MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meaning in _MEANINGS}
@@ -136,4 +136,4 @@ MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meanin
 
 def meaning_of(name: str) -> Meaning:
     """The meaning named by ``n_means``."""
-    return _BY_NAME[cast(NMeans, name)]
+    return _BY_NAME[name]

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._base.checks import fit_to, meant, shown
 from .._call.arrays import Inputs, laid_out, shape_in
-from .._call.call import read_num_threads
+from .._call.plan import read_num_threads
 from .._core import linear_gradient
 from ..exact.forward import attention_statistics
 from ..exact.gradients import attention_gradients

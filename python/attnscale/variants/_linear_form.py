@@ -120,7 +120,7 @@ def attend_in(
 ) -> NDArray[Any]:
     """The output of a call with these options; `read_form` returns the form from the inputs."""
     inputs, result, output = read_with_output(query, key, value, options)
-    offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
+    offset = offset_of(inputs.extents, options.get("is_causal", False), options.get("causal"))
     attend(read_form(inputs), inputs, output, offset, options.get("num_threads"))
     return result
 

@@ -125,7 +125,7 @@ def head_kinds(
     found = np.empty((*call.row_shape, n_kinds + 2), type_of_sums(call))
     for cut, kinds, sums in _sums(call, place, n_kinds + 2, lambda kinds, distance: [*kinds, True, distance]):
         found[..., cut, :] = sums
-        seen = seen_in_block(call.inputs, call.intervals, call.mask, cut)
+        seen = seen_in_block(call.extents, call.intervals, call.mask, cut)
         for i, kind in enumerate(kinds):
             np.copyto(found[..., cut, i], np.nan, where=~(kind & seen).any(-1))
     call.check_rows(found[..., -1])
@@ -158,7 +158,7 @@ def _sums(
     normalizer = normalizer_of(call.options)
     rule = None if normalizer is None else normalizer._rule(call)
     key = np.arange(call.inputs.key.shape[-2])
-    some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
+    some = seen_in_block(call.extents, call.intervals, call.mask, slice(0, 1))
     lead = np.broadcast_shapes(place.of_rows(slice(0, 1), key)[0][-1].shape[:-2], some.shape[:-2])
     for cut in blocks_of_rows((*lead, call.row_shape[-1]), len(key) * count):
         kinds, distance = place.of_rows(cut, key)

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cmath>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "attnscale/statistic.hpp"
 #include "lost_rows.hpp"
@@ -36,7 +40,7 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
   new_matrices output;
   if (given.value)
     output = new_matrices(*library, given.output_shape(), given.type(), given.query.item_size());
-  given.output = output;
+  if (given.value) given.output = given.laid_out(output);
   attention_problem problem;
   problem.compute = given.compute;
   py::tuple rows = make_rows(*library, names, given.rows(), problem);
@@ -45,50 +49,85 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
   return py::make_tuple(output.take(), std::move(rows), has_lost_rows(problem));
 }
 
+// ---- backward pass ------------------------------------------------------------------------------
+
 bool is_half(element_type type) {
   return type != element_type::float32 && type != element_type::float64;
 }
 
-/// Row numbers saved by the forward pass; null for None.
-template <class Library>
-std::optional<void*> read_rows(const Library& library, py::handle rows, const plain_arrays& given) {
-  if (rows.is_none()) return nullptr;
-  const auto found = library.read(rows);
-  if (!found || found->shape() != given.rows() || found->layout().type != given.type())
-    return std::nullopt;
-  std::int64_t step = 1;  // stride of an axis of contiguous rows
-  for (int axis = 1; axis <= found->dimension(); step *= found->extent(axis++))
-    if (found->extent(axis) > 1 && found->stride(axis) != step) return std::nullopt;
-  return found->place({}, {});
-}
+/// Numbers of the rows of a call, contiguous and of its compute type, with the memory of copies.
+class row_numbers {
+ public:
+  explicit row_numbers(const plain_arrays& given) : shape_(given.rows()), type_(given.compute) {}
 
-/// An array with the shape of the output.
-template <class Library>
-std::optional<strided_array> read_output(const Library& library, py::handle object,
-                                         const plain_arrays& given) {
-  auto found = library.read(object);
-  return found && found->shape() == given.output_shape() ? found : std::nullopt;
-}
-
-/// Inputs of a plain backward pass besides query, key and value.
-struct backward_arrays {
-  strided_array grad_output, output;  ///< output: absent if it was not saved
-  void* lse = nullptr;
-
-  /// The arrays, or nullopt if one of them is not plain.
+  /// Points at the named rows in `places`; rows that are None are absent. False if one of them is
+  /// not plain.
   template <class Library>
-  static std::optional<backward_arrays> read(const Library& library, const plain_arrays& given,
-                                             py::handle grad_output, py::handle output,
-                                             py::handle lse) {
-    const auto grad = read_output(library, grad_output, given);
-    const auto saved = output.is_none() ? strided_array() : read_output(library, output, given);
-    const auto rows = read_rows(library, lse, given);
-    if (!grad || !saved || !rows) return std::nullopt;
-    return backward_arrays{*grad, *saved, *rows};
+  bool read(const Library& library, const py::dict& named, bool may_broadcast,
+            row_outputs& places) {
+    for (const auto& [name, rows] : named) {
+      const statistic_traits* const of = used(name);
+      if (!of || rows.is_none()) continue;
+      void*& place = places[of->which];
+      place = of->is_count ? counts(library, rows) : numbers(library, rows, may_broadcast);
+      if (!place) return false;
+    }
+    return true;
   }
+
+ private:
+  /// The statistic of this name that a backward pass may use; null for other names.
+  static const statistic_traits* used(py::handle name) {
+    for (const statistic_traits& each : statistic_table)
+      if ((each.has_gradient || each.which == statistic::argmax) && is_text(name, each.name.data()))
+        return &each;
+    return nullptr;
+  }
+
+  template <class Library>
+  void* counts(const Library& library, py::handle rows) const {
+    const auto found = library.read_integers(rows);
+    const bool fits = found && found->shape() == shape_ && is_contiguous(*found);
+    return fits ? found->place({}, {}) : nullptr;
+  }
+
+  template <class Library>
+  void* numbers(const Library& library, py::handle rows, bool may_broadcast) {
+    const auto one = finite_number(rows);
+    const auto found = one ? strided_array(&*one, element_type::float64, sizeof(double), {}, {}, 1)
+                           : library.read(rows, 1).value_or(strided_array());
+    const bool is_whole = found.shape() == shape_;
+    if (!found || !(is_whole || (may_broadcast && broadcasts(found, shape_)))) return nullptr;
+    if (is_whole && found.layout().type == type_ && is_contiguous(found))
+      return found.place({}, {});
+    return type_ == element_type::float64 ? copied<double>(found) : copied<float>(found);
+  }
+
+  static bool is_contiguous(const strided_array& array) {
+    std::int64_t step = 1;
+    for (int axis = 1; axis <= array.dimension(); step *= array.extent(axis++))
+      if (array.extent(axis) > 1 && array.stride(axis) != step) return false;
+    return true;
+  }
+
+  template <class T>
+  void* copied(const strided_array& rows) {
+    const auto entries = static_cast<std::size_t>(count_entries(shape_));
+    auto* to = reinterpret_cast<T*>(copies_.emplace_back(entries * sizeof(T)).data());
+    void* const start = to;
+    for_each_number(rows, shape_, [&](double number) {
+      *to++ = static_cast<T>(number);
+      return true;
+    });
+    return start;
+  }
+
+  extents shape_;
+  element_type type_;
+  std::vector<std::vector<char>> copies_;
 };
 
-/// A new array of zeros of this shape.
+/// A new array of zeros of this shape, as the caller sees it.
 template <class Library>
 new_matrices zeros(const Library& library, const strided_array& like) {
   new_matrices made(library, like.shape(), like.layout().type, like.item_size());
@@ -96,35 +135,86 @@ new_matrices zeros(const Library& library, const strided_array& like) {
   return made;
 }
 
-/// The gradients of query, key and value.
+/// Inputs of a plain backward pass besides query, key and value.
+struct backward_arrays {
+  strided_array grad_output{}, output{};   ///< absent: not in the loss; not saved
+  bool of_scale = false, of_mask = false;  ///< gradients besides those of query, key and value
+
+  /// Whether the arrays are plain, and fit the call.
+  template <class Library>
+  bool read(const Library& library, const plain_arrays& given, py::handle grad,
+            const py::dict& saved) {
+    if (grad.is_none()) return true;
+    if (!given.value || !read_output(library, grad, given, grad_output)) return false;
+    PyObject* const found = PyDict_GetItemString(saved.ptr(), "output");
+    return !found || found == Py_None || read_output(library, found, given, output);
+  }
+
+ private:
+  template <class Library>
+  static bool read_output(const Library& library, py::handle object, const plain_arrays& given,
+                          strided_array& into) {
+    const auto found = library.read(object);
+    if (!found || found->shape() != given.output_shape()) return false;
+    into = given.laid_out(*found);
+    return true;
+  }
+};
+
+/// The gradients of query, key, value, the scale of each row and a float mask; None where there is
+/// none. None alone if a scale has no finite gradient, as in a row of NaN without keys.
 template <class Library>
-py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved) {
-  new_matrices d_query = zeros(library, given.query), d_key = zeros(library, given.key);
-  new_matrices d_value = zeros(library, given.value);
+py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved,
+                        gradient_problem& problem) {
+  if (!saved.grad_output) given.value = {};
+  new_matrices d_query = zeros(library, given.laid_out(given.query));
+  new_matrices d_key = zeros(library, given.laid_out(given.key));
+  new_matrices d_value, d_mask;
+  if (given.value) d_value = zeros(library, given.laid_out(given.value));
+  if (saved.of_mask) d_mask = zeros(library, given.attn_mask);
+  new_result d_scale{py::none(), nullptr};
+  if (saved.of_scale) d_scale = library.make(given.rows(), element_type::float64);
+  problem.d_scale = static_cast<double*>(d_scale.data);
+  const std::span scales(problem.d_scale, saved.of_scale ? count_entries(given.rows()) : 0);
+  std::fill(scales.begin(), scales.end(), 0.0);
   given.output = saved.output;
-  gradient_problem problem;
-  problem.statistics[statistic::lse] = saved.lse;
   given.fill(problem);
-  const gradient_arrays gradients{
-      .grad_output = saved.grad_output, .query = d_query, .key = d_key, .value = d_value};
+  const gradient_arrays gradients{.grad_output = saved.grad_output,
+                                  .query = given.laid_out(d_query),
+                                  .key = given.laid_out(d_key),
+                                  .value = given.laid_out(d_value),
+                                  .attn_mask = d_mask};
   gradients.fill(problem, given.leading);
   run_call(problem, 0);
-  return py::make_tuple(d_query.take(), d_key.take(), d_value.take());
+  if (!std::all_of(scales.begin(), scales.end(), [](double x) { return std::isfinite(x); }))
+    return py::none();
+  return py::make_tuple(d_query.take(), d_key.take(), d_value.take(), std::move(d_scale.array),
+                        d_mask.take());
 }
 
-/// Gradients of query, key and value by the output only; output and lse of the forward pass may be
-/// None. None for a call that is not plain, or whose type is not the compute type.
+/// Gradients of query, key and value, and if wanted of scale and attn_mask, by the output and the
+/// rows of statistics. `saved` has results of the forward pass by their names. None for a call that
+/// is not plain, or whose type is not the compute type.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
-                         py::handle output, py::handle lse, const py::dict& keywords) {
+                         const py::dict& saved, const py::dict& cotangents, bool of_scale,
+                         bool of_mask, const py::dict& keywords) {
   const auto options = plain_options::read(keywords);
-  if (!options || value.is_none() || grad_output.is_none()) return py::none();
-  const auto library = Library::of(query);
+  const auto library = options ? Library::of(query) : std::nullopt;
   if (!library) return py::none();
   plain_arrays given(*library, query, key, value, *options);
   if (!given || is_half(given.type())) return py::none();
-  const auto saved = backward_arrays::read(*library, given, grad_output, output, lse);
-  return saved ? run_backward(*library, given, *saved) : py::none();
+  backward_arrays arrays{.of_scale = of_scale,
+                         .of_mask = of_mask && given.mask_type == mask_kind::additive};
+  if (arrays.of_mask && given.attn_mask.layout().type != given.compute) return py::none();
+  row_numbers rows(given);
+  gradient_problem problem;
+  if (!arrays.read(*library, given, grad_output, saved) ||
+      !rows.read(*library, saved, false, problem.statistics) ||
+      !rows.read(*library, cotangents, true, problem.cotangents))
+    return py::none();
+  if (!arrays.grad_output && !problem.cotangents.any()) return py::none();
+  return run_backward(*library, given, arrays, problem);
 }
 
 }  // namespace

@@ -155,21 +155,25 @@ def differentiate_arrays(
     key: Any,
     value: Any,
     grad_output: Any,
-    output: Any,
-    lse: Any,
+    saved: Mapping[str, Any],
+    cotangents: Mapping[str, Any],
+    of_scale: bool,
+    of_mask: bool,
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, Any, Any, Any, Any] | None: ...
 def differentiate_tensors(
     query: Any,
     key: Any,
     value: Any,
     grad_output: Any,
-    output: Any,
-    lse: Any,
+    saved: Mapping[str, Any],
+    cotangents: Mapping[str, Any],
+    of_scale: bool,
+    of_mask: bool,
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, Any, Any, Any, Any] | None: ...
 def linear(call: LinearCall, /) -> None: ...
 def linear_gradient(call: LinearGradientCall, /) -> None: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...

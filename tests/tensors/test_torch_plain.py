@@ -37,6 +37,7 @@ NUMBERS = {
     "integer": "kDLInt",
     "floating": "kDLFloat",
     "brain_floating": "kDLBfloat",
+    "boolean": "kDLBool",
     "major_version": "DLPACK_MAJOR_VERSION",
 }
 

@@ -163,13 +163,13 @@ grad_max_weight, grad_renyi2 : array_like, optional
     of_rows = {name: rows for name, rows in of_rows.items() if rows is not None}
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    if not of_rows and options.get("scale") is None:  # the core itself reads a plain call
+    if options.get("scale") is None and isinstance(options.get("normalizer", ""), str):
+        # The core itself reads a plain call.
         saved = {} if forward is None else vars(forward)
-        plain = differentiate_arrays(
-            query, key, value, grad_output, saved.get("output"), saved.get("lse"), options
-        )
+        also = False, "attn_mask" in wanted
+        plain = differentiate_arrays(query, key, value, grad_output, saved, of_rows, *also, options)
         if plain is not None:
-            of_plain = dict(zip(("query", "key", "value"), plain, strict=True))
+            of_plain = dict(zip(("query", "key", "value", "scale", "attn_mask"), plain, strict=True))
             return AttentionGradients(**{name: of_plain[name] for name in wanted if name in of_plain})
     _refuse_names(query, key, value, options.get("layout", "bhsd"))
     call = Call(query, key, value, options).read()

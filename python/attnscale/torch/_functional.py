@@ -10,8 +10,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from .._base.checks import sum_over_repeats
 from .._base.statistics import DIFFERENTIABLE, KEPT, NAMES, AttentionStatistics, statistic_names
 from .._call.arrays import shape_in
+from .._call.homes import tensor
 from .._call.lost_rows import warn_of_lost_rows
 from .._call.options import check_known, takes
 from .._core import attend_tensors, differentiate_tensors
@@ -161,7 +163,11 @@ def attention_entropy(query: Tensor, key: Tensor, **options: Unpack[TensorOption
     >>> print(f"{at.torch.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    return _run(attention_entropy, query, key, None, ("entropy",), options)[1]["entropy"]
+    asked = ("entropy",)
+    plain = attend_plain(query, key, None, asked, options)
+    if plain is not None:
+        return plain[1][0]
+    return _run(attention_entropy, query, key, None, asked, options)[1]["entropy"]
 
 
 @takes(TensorOptions)
@@ -280,11 +286,11 @@ def attend_plain(
     """
     if watching.watchers:
         return watching.watchers[-1].attend(query, key, value, statistics, options)
-    if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
+    scale, mask = options.get("scale"), options.get("attn_mask")
+    learnable = query, key, value, scale if isinstance(scale, Tensor) else None, mask
+    if query is None or key is None or not is_eager(*learnable) or torch.is_autocast_enabled("cpu"):
         return None
-    has_gradient = torch.is_grad_enabled() and (
-        query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)
-    )
+    has_gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in learnable)
     # The backward pass starts from the log-sum-exp, which costs nothing.
     kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics
     plain = attend_tensors(query, key, value, kept, options)
@@ -292,11 +298,10 @@ def attend_plain(
         return None
     output, rows, has_lost_rows = plain
     if has_lost_rows:  # their rows are NaN without a reason given
-        warn_of_lost_rows(*(None if each is None else array(each.detach()) for each in (query, key, value)))
+        warn_of_lost_rows(*[None if x is None else array(x.detach()) for x in (query, key, value, mask)])
     if not has_gradient:
         return output, rows
-    computed = output, dict(zip(kept, rows, strict=True))
-    return _differentiable(computed, statistics, options, query, key, value)
+    return _differentiable((output, dict(zip(kept, rows, strict=True))), statistics, options, *learnable)
 
 
 def attend_now(
@@ -328,8 +333,8 @@ def _differentiable(
 class _Attend(torch.autograd.Function):
     """Autograd node of attention that was already computed.
 
-    Tensors that may have a gradient are separate arguments. A plain call has query, key and value, and its
-    options in place of the call; they are read if more than the core is needed.
+    Tensors that may have a gradient are separate arguments. A plain call has the first of LEARNABLE, and its
+    other options in place of the call; they are read if more than the core is needed.
     """
 
     @staticmethod
@@ -339,49 +344,85 @@ class _Attend(torch.autograd.Function):
         *learnable: Tensor | None,
     ) -> Any:
         (output, rows), asked, call = given
-        ctx.asked, ctx.kept = asked, tuple(name for name in rows if name in KEPT)
+        ctx.asked, ctx.kept = asked, [name for name in rows if name in KEPT]
         if isinstance(call, Arguments):
             ctx.form, tensors = call[N_TENSORS:], call.tensors
         else:
             ctx.form, ctx.options, tensors = None, call, learnable
-        ctx.save_for_backward(*tensors, output, *(rows[name] for name in ctx.kept))
+        ctx.save_for_backward(*tensors, output, *[rows[name] for name in ctx.kept])
         ctx.set_materialize_grads(False)
         if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
             ctx.mark_non_differentiable(*counts)
-        return (*(() if output is None else (output,)), *(rows[name] for name in asked))
+        found = [rows[name] for name in asked]
+        return tuple(found) if output is None else (output, *found)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         saved, wanted, form = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.form
         *tensors, output = saved[: len(saved) - len(ctx.kept)]
         kept = dict(zip(ctx.kept, saved[len(saved) - len(ctx.kept) :], strict=True))
-        eager = not torch.is_grad_enabled() and is_eager(*saved, *grads)
         of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
-        if form is None:
-            query, key, value = tensors
-            if eager and of_output is not None and all(each is None for each in of_rows):
-                lse = kept["lse"]
-                plain = differentiate_tensors(query, key, value, of_output, output, lse, ctx.options)
-                if plain is not None:
-                    return (None, *plain)
-            call = read_call(query, key, value, ctx.options)
-            tensors, form, wanted = call.tensors, call[N_TENSORS:], _with_others(wanted)
         given = dict(zip(ctx.asked, of_rows, strict=True))
+        eager = not torch.is_grad_enabled() and is_eager(*saved, *grads)
+        if form is None:
+            options = _with_tensors(ctx.options, tensors)
+            if eager:
+                found = _differentiate_plain(
+                    tensors, of_output, {"output": output, **kept}, given, wanted, options
+                )
+                if found is not None:
+                    return (None, *found)
+            call = read_call(*tensors[:3], options)
+            tensors, form, wanted = call.tensors, call[N_TENSORS:], _with_others(wanted)
         rows = (
             output,
-            *(kept.get(name) for name in KEPT),
+            *[kept.get(name) for name in KEPT],
             of_output,
-            *(given.get(name) for name in DIFFERENTIABLE),
+            *[given.get(name) for name in DIFFERENTIABLE],
         )
         found = (
             differentiate(Arguments._make((*tensors, *form)), rows, wanted)
             if eager
             else differentiate_as_operator(tensors, form, rows, wanted)
         )
-        return (None, *(found if ctx.form is not None else found[:3]))
+        return (None, *(found if ctx.form is not None else found[: len(saved) - len(ctx.kept) - 1]))
 
 
 _apply = apply_of(_Attend)
+
+
+def _differentiate_plain(
+    tensors: list[Any],
+    of_output: Tensor | None,
+    saved: dict[str, Any],
+    of_rows: dict[str, Any],
+    wanted: tuple[bool, ...],
+    options: Mapping[str, Any],
+) -> tuple[Tensor | None, ...] | None:
+    """Gradients of the tensors of a plain call; None if the core itself does not read its backward pass."""
+    query, key, value, scale, _ = tensors
+    plain = differentiate_tensors(query, key, value, of_output, saved, of_rows, *wanted[3:], options)
+    if plain is None:
+        return None
+    d_query, d_key, d_value, d_scale, d_mask = plain
+    if d_value is None and wanted[2]:  # the output is not in the loss
+        d_value = torch.zeros_like(value)
+    if d_scale is not None:
+        d_scale = tensor(sum_over_repeats(array(d_scale), tuple(scale.shape))).to(scale.dtype)
+    return d_query, d_key, d_value, d_scale, d_mask
+
+
+def _with_tensors(options: Mapping[str, Any], tensors: list[Any]) -> Mapping[str, Any]:
+    """The options of a plain call with those tensors that were saved."""
+    *_, scale, mask = tensors
+    if scale is mask is None:
+        return options
+    found = dict(options)
+    if scale is not None:
+        found["scale"] = scale
+    if mask is not None:
+        found["attn_mask"] = mask
+    return found
 
 
 def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:

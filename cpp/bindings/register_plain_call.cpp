@@ -60,16 +60,18 @@ class row_numbers {
  public:
   explicit row_numbers(const plain_arrays& given) : shape_(given.rows()), type_(given.compute) {}
 
-  /// Points at the named rows in `places`; rows that are None are absent. False if one of them is
-  /// not plain.
+  /// Points at the rows of the named statistics in `places`; rows that are None are absent. Names
+  /// without rows are ignored. False if one of the rows is not plain.
   template <class Library>
-  bool read(const Library& library, const py::dict& named, bool may_broadcast,
-            row_outputs& places) {
-    for (const auto& [name, rows] : named) {
-      const statistic_traits* const of = used(name);
-      if (!of || rows.is_none()) continue;
+  bool read(const Library& library, const py::tuple& names, const py::sequence& rows,
+            bool may_broadcast, row_outputs& places) {
+    const std::size_t n = std::min(names.size(), rows.size());
+    for (std::size_t i = 0; i < n; ++i) {
+      const py::object each = rows[i];
+      const statistic_traits* const of = each.is_none() ? nullptr : used(names[i]);
+      if (!of) continue;
       void*& place = places[of->which];
-      place = of->is_count ? counts(library, rows) : numbers(library, rows, may_broadcast);
+      place = of->is_count ? counts(library, each) : numbers(library, each, may_broadcast);
       if (!place) return false;
     }
     return true;
@@ -142,12 +144,10 @@ struct backward_arrays {
 
   /// Whether the arrays are plain, and fit the call.
   template <class Library>
-  bool read(const Library& library, const plain_arrays& given, py::handle grad,
-            const py::dict& saved) {
+  bool read(const Library& library, const plain_arrays& given, py::handle grad, py::handle saved) {
     if (grad.is_none()) return true;
     if (!given.value || !read_output(library, grad, given, grad_output)) return false;
-    PyObject* const found = PyDict_GetItemString(saved.ptr(), "output");
-    return !found || found == Py_None || read_output(library, found, given, output);
+    return saved.is_none() || read_output(library, saved, given, output);
   }
 
  private:
@@ -192,13 +192,15 @@ py::object run_backward(const Library& library, plain_arrays& given, const backw
                         d_mask.take());
 }
 
-/// Gradients of query, key and value, and if wanted of scale and attn_mask, by the output and the
-/// rows of statistics. `saved` has results of the forward pass by their names. None for a call that
-/// is not plain, or whose type is not the compute type.
+/// Gradients of query, key and value, and if wanted of scale and attn_mask. `output` and `rows` are
+/// results of the forward pass, `grad_output` and `cotangents` the gradients by them; rows and
+/// cotangents are in the order of `names`. None for a call that is not plain, or whose type is not
+/// the compute type.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
-                         const py::dict& saved, const py::dict& cotangents, bool of_scale,
-                         bool of_mask, const py::dict& keywords) {
+                         py::handle output, const py::tuple& names, const py::sequence& rows,
+                         const py::sequence& cotangents, bool of_scale, bool of_mask,
+                         const py::dict& keywords) {
   const auto options = plain_options::read(keywords);
   const auto library = options ? Library::of(query) : std::nullopt;
   if (!library) return py::none();
@@ -207,11 +209,11 @@ py::object differentiate(py::handle query, py::handle key, py::handle value, py:
   backward_arrays arrays{.of_scale = of_scale,
                          .of_mask = of_mask && given.mask_type == mask_kind::additive};
   if (arrays.of_mask && given.attn_mask.layout().type != given.compute) return py::none();
-  row_numbers rows(given);
+  row_numbers numbers(given);
   gradient_problem problem;
-  if (!arrays.read(*library, given, grad_output, saved) ||
-      !rows.read(*library, saved, false, problem.statistics) ||
-      !rows.read(*library, cotangents, true, problem.cotangents))
+  if (!arrays.read(*library, given, grad_output, output) ||
+      !numbers.read(*library, names, rows, false, problem.statistics) ||
+      !numbers.read(*library, names, cotangents, true, problem.cotangents))
     return py::none();
   if (!arrays.grad_output && !problem.cotangents.any()) return py::none();
   return run_backward(*library, given, arrays, problem);

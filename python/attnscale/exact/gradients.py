@@ -11,6 +11,7 @@ import numpy as np
 
 from .._base.checks import meant, shown
 from .._base.hints import hinted
+from .._base.statistics import DIFFERENTIABLE
 from .._call.arrays import ARRAY
 from .._call.call import Call
 from .._call.names import has_names, is_pattern
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
+#: Statistics whose rows, or gradients by them, a backward pass reads.
+_OF_ROWS = (*DIFFERENTIABLE, "argmax")
 _USUAL = ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
 
 
@@ -166,8 +169,11 @@ grad_max_weight, grad_renyi2 : array_like, optional
     if options.get("scale") is None and isinstance(options.get("normalizer", ""), str):
         # The core itself reads a plain call.
         saved = {} if forward is None else vars(forward)
-        also = False, "attn_mask" in wanted
-        plain = differentiate_arrays(query, key, value, grad_output, saved, of_rows, *also, options)
+        rows, cotangents = tuple(map(saved.get, _OF_ROWS)), tuple(map(of_rows.get, _OF_ROWS))
+        output, of_mask = saved.get("output"), "attn_mask" in wanted
+        plain = differentiate_arrays(
+            query, key, value, grad_output, output, _OF_ROWS, rows, cotangents, False, of_mask, options
+        )
         if plain is not None:
             of_plain = dict(zip(("query", "key", "value", "scale", "attn_mask"), plain, strict=True))
             return AttentionGradients(**{name: of_plain[name] for name in wanted if name in of_plain})

@@ -290,7 +290,7 @@ def attend_plain(
     learnable = query, key, value, scale if isinstance(scale, Tensor) else None, mask
     if query is None or key is None or not is_eager(*learnable) or torch.is_autocast_enabled("cpu"):
         return None
-    has_gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in learnable)
+    has_gradient = torch.is_grad_enabled() and _requires_grad(learnable)
     # The backward pass starts from the log-sum-exp, which costs nothing.
     kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics
     plain = attend_tensors(query, key, value, kept, options)
@@ -301,7 +301,83 @@ def attend_plain(
         warn_of_lost_rows(*[None if x is None else array(x.detach()) for x in (query, key, value, mask)])
     if not has_gradient:
         return output, rows
-    return _differentiable((output, dict(zip(kept, rows, strict=True))), statistics, options, *learnable)
+    found = _apply_plain((output, rows, kept, len(statistics), options), *learnable)
+    return (None, found) if output is None else (found[0], found[1:])
+
+
+def _requires_grad(tensors: tuple[Tensor | None, ...]) -> bool:
+    return True in [x is not None and x.requires_grad for x in tensors]  # any() enters a generator
+
+
+class _AttendPlain(torch.autograd.Function):
+    """Autograd node of a plain call that was already computed.
+
+    Tensors that may have a gradient are separate arguments: the first of LEARNABLE. The first rows are those
+    that were asked for.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, given: tuple[Any, ...], *learnable: Tensor | None) -> Any:
+        output, rows, ctx.names, n_asked, ctx.options = given
+        ctx.save_for_backward(*learnable, output, *rows)
+        ctx.set_materialize_grads(False)
+        asked = rows[:n_asked]
+        if counts := [x for x, name in zip(asked, ctx.names, strict=False) if name not in DIFFERENTIABLE]:
+            ctx.mark_non_differentiable(*counts)
+        return asked if output is None else (output, *asked)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        query, key, value, scale, mask, output, *rows = ctx.saved_tensors
+        wanted, options, names = ctx.needs_input_grad[1:], ctx.options, ctx.names
+        of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
+        if not (scale is mask is None):
+            options = _with_tensors(options, scale, mask)
+        eager = not torch.is_grad_enabled() and is_eager(query, *grads)
+        if eager:
+            of_scale, of_mask = wanted[3:]
+            plain = differentiate_tensors(
+                query, key, value, of_output, output, names, rows, of_rows, of_scale, of_mask, options
+            )
+            if plain is not None:
+                return (None, *_typed(plain, value, scale, wanted))
+        call = read_call(query, key, value, options)
+        kept, given = dict(zip(names, rows, strict=True)), dict(zip(names, of_rows, strict=False))
+        found = _differentiate(call, output, kept, of_output, given, _with_others(wanted), eager=eager)
+        return (None, *found[: len(wanted)])
+
+
+_apply_plain = apply_of(_AttendPlain)
+
+
+def _typed(
+    plain: tuple[Any, ...], value: Tensor | None, scale: Tensor | None, wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a plain call, each in the form of its tensor."""
+    d_query, d_key, d_value, d_scale, d_mask = plain
+    if d_value is None and wanted[2]:  # the output is not in the loss
+        d_value = torch.zeros_like(value)
+    if d_scale is not None and scale is not None:
+        d_scale = tensor(sum_over_repeats(array(d_scale), tuple(scale.shape))).to(scale.dtype)
+    return d_query, d_key, d_value, d_scale, d_mask
+
+
+def _with_tensors(options: Mapping[str, Any], scale: Tensor | None, mask: Tensor | None) -> Mapping[str, Any]:
+    """The options of a plain call with those tensors that were saved."""
+    found = dict(options)
+    if scale is not None:
+        found["scale"] = scale
+    if mask is not None:
+        found["attn_mask"] = mask
+    return found
+
+
+def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Whether each learnable tensor has a gradient, for a plain call, which has the first of them."""
+    return (*wanted, *(False,) * (len(LEARNABLE) - len(wanted)))
+
+
+# ---- other eager calls ------------------------------------------------------------------------------
 
 
 def attend_now(
@@ -312,119 +388,61 @@ def attend_now(
     `kept` adds what a backward pass starts from.
     """
     learnable = call.tensors[: len(LEARNABLE)]
-    if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
+    if not torch.is_grad_enabled() or not _requires_grad(learnable):
         return attend_arrays(call, asked)
     names = tuple(dict.fromkeys(asked))
-    output, rows = _differentiable(attend_arrays(call, kept), names, call, *learnable)
-    return output, dict(zip(names, rows, strict=True))
-
-
-def _differentiable(
-    computed: tuple[Tensor | None, dict[str, Tensor]],
-    asked: tuple[str, ...],
-    call: Arguments | Mapping[str, Any],
-    *learnable: Tensor | None,
-) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """Return the output and the requested statistics, with gradients by the learnable tensors."""
-    found = _apply((computed, asked, call), *learnable)
-    return (None, found) if computed[0] is None else (found[0], found[1:])
+    output, rows = attend_arrays(call, kept)
+    found = _apply(((output, rows), names, call), *learnable)
+    return (None if output is None else found[0]), dict(zip(names, found[output is not None :], strict=True))
 
 
 class _Attend(torch.autograd.Function):
     """Autograd node of attention that was already computed.
 
-    Tensors that may have a gradient are separate arguments. A plain call has the first of LEARNABLE, and its
-    other options in place of the call; they are read if more than the core is needed.
+    Tensors that may have a gradient are separate arguments.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        given: tuple[tuple[Tensor | None, dict[str, Tensor]], tuple[str, ...], Arguments | Mapping[str, Any]],
+        given: tuple[tuple[Tensor | None, dict[str, Tensor]], tuple[str, ...], Arguments],
         *learnable: Tensor | None,
     ) -> Any:
         (output, rows), asked, call = given
-        ctx.asked, ctx.kept = asked, [name for name in rows if name in KEPT]
-        if isinstance(call, Arguments):
-            ctx.form, tensors = call[N_TENSORS:], call.tensors
-        else:
-            ctx.form, ctx.options, tensors = None, call, learnable
-        ctx.save_for_backward(*tensors, output, *[rows[name] for name in ctx.kept])
+        ctx.form, ctx.asked, ctx.kept = call[N_TENSORS:], asked, [name for name in rows if name in KEPT]
+        ctx.save_for_backward(*call.tensors, output, *[rows[name] for name in ctx.kept])
         ctx.set_materialize_grads(False)
         if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
             ctx.mark_non_differentiable(*counts)
-        found = [rows[name] for name in asked]
-        return tuple(found) if output is None else (output, *found)
+        return (*(() if output is None else (output,)), *[rows[name] for name in asked])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        saved, wanted, form = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.form
-        *tensors, output = saved[: len(saved) - len(ctx.kept)]
-        kept = dict(zip(ctx.kept, saved[len(saved) - len(ctx.kept) :], strict=True))
+        saved, wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        call, output = Arguments._make((*saved[:N_TENSORS], *ctx.form)), saved[N_TENSORS]
+        kept = dict(zip(ctx.kept, saved[N_TENSORS + 1 :], strict=True))
         of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
         given = dict(zip(ctx.asked, of_rows, strict=True))
         eager = not torch.is_grad_enabled() and is_eager(*saved, *grads)
-        if form is None:
-            options = _with_tensors(ctx.options, tensors)
-            if eager:
-                found = _differentiate_plain(
-                    tensors, of_output, {"output": output, **kept}, given, wanted, options
-                )
-                if found is not None:
-                    return (None, *found)
-            call = read_call(*tensors[:3], options)
-            tensors, form, wanted = call.tensors, call[N_TENSORS:], _with_others(wanted)
-        rows = (
-            output,
-            *[kept.get(name) for name in KEPT],
-            of_output,
-            *[given.get(name) for name in DIFFERENTIABLE],
-        )
-        found = (
-            differentiate(Arguments._make((*tensors, *form)), rows, wanted)
-            if eager
-            else differentiate_as_operator(tensors, form, rows, wanted)
-        )
-        return (None, *(found if ctx.form is not None else found[: len(saved) - len(ctx.kept) - 1]))
+        return (None, *_differentiate(call, output, kept, of_output, given, wanted, eager=eager))
 
 
 _apply = apply_of(_Attend)
 
 
-def _differentiate_plain(
-    tensors: list[Any],
+def _differentiate(
+    call: Arguments,
+    output: Tensor | None,
+    kept: dict[str, Any],
     of_output: Tensor | None,
-    saved: dict[str, Any],
     of_rows: dict[str, Any],
     wanted: tuple[bool, ...],
-    options: Mapping[str, Any],
-) -> tuple[Tensor | None, ...] | None:
-    """Gradients of the tensors of a plain call; None if the core itself does not read its backward pass."""
-    query, key, value, scale, _ = tensors
-    plain = differentiate_tensors(query, key, value, of_output, saved, of_rows, *wanted[3:], options)
-    if plain is None:
-        return None
-    d_query, d_key, d_value, d_scale, d_mask = plain
-    if d_value is None and wanted[2]:  # the output is not in the loss
-        d_value = torch.zeros_like(value)
-    if d_scale is not None:
-        d_scale = tensor(sum_over_repeats(array(d_scale), tuple(scale.shape))).to(scale.dtype)
-    return d_query, d_key, d_value, d_scale, d_mask
-
-
-def _with_tensors(options: Mapping[str, Any], tensors: list[Any]) -> Mapping[str, Any]:
-    """The options of a plain call with those tensors that were saved."""
-    *_, scale, mask = tensors
-    if scale is mask is None:
-        return options
-    found = dict(options)
-    if scale is not None:
-        found["scale"] = scale
-    if mask is not None:
-        found["attn_mask"] = mask
-    return found
-
-
-def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Whether each learnable tensor has a gradient, for a plain call, which has the first three."""
-    return (*wanted, *(False,) * (len(LEARNABLE) - len(wanted)))
+    *,
+    eager: bool,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the tensors LEARNABLE; None where not wanted."""
+    of_kept, given = map(kept.get, KEPT), map(of_rows.get, DIFFERENTIABLE)
+    rows = (output, *of_kept, of_output, *given)
+    if eager:
+        return differentiate(call, rows, wanted)
+    return differentiate_as_operator(call.tensors, call[N_TENSORS:], rows, wanted)

@@ -26,6 +26,7 @@ from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
 from ._plain.blocks import attend_in_blocks
 from ._triton import _support
 
+_SMOOTH = frozenset(DIFFERENTIABLE)
 _OPTIONS = frozenset(TensorOptions.__annotations__)
 #: Values of ``backend=`` that run the kernels of this package on CPU tensors.
 _CORE = (None, "auto", "core")
@@ -290,7 +291,7 @@ def attend_plain(
     learnable = query, key, value, scale if isinstance(scale, Tensor) else None, mask
     if query is None or key is None or not is_eager(*learnable) or torch.is_autocast_enabled("cpu"):
         return None
-    has_gradient = torch.is_grad_enabled() and _requires_grad(learnable)
+    has_gradient = torch.is_grad_enabled() and (query.requires_grad or _requires_grad(learnable))
     # The backward pass starts from the log-sum-exp, which costs nothing.
     kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics
     plain = attend_tensors(query, key, value, kept, options)
@@ -322,8 +323,9 @@ class _AttendPlain(torch.autograd.Function):
         ctx.save_for_backward(*learnable, output, *rows)
         ctx.set_materialize_grads(False)
         asked = rows[:n_asked]
-        if counts := [x for x, name in zip(asked, ctx.names, strict=False) if name not in DIFFERENTIABLE]:
-            ctx.mark_non_differentiable(*counts)
+        if not _SMOOTH.issuperset(ctx.names):
+            named = zip(ctx.names, asked, strict=False)
+            ctx.mark_non_differentiable(*[x for name, x in named if name not in _SMOOTH])
         return asked if output is None else (output, *asked)
 
     @staticmethod
@@ -333,14 +335,15 @@ class _AttendPlain(torch.autograd.Function):
         of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
         if not (scale is mask is None):
             options = _with_tensors(options, scale, mask)
-        eager = not torch.is_grad_enabled() and is_eager(query, *grads)
+        eager = not torch.is_grad_enabled() and is_eager(*grads)
         if eager:
             of_scale, of_mask = wanted[3:]
             plain = differentiate_tensors(
                 query, key, value, of_output, output, names, rows, of_rows, of_scale, of_mask, options
             )
             if plain is not None:
-                return (None, *_typed(plain, value, scale, wanted))
+                usual = value is None or of_output is not None
+                return (None, *(plain if usual and not of_scale else _typed(plain, value, scale, wanted)))
         call = read_call(query, key, value, options)
         kept, given = dict(zip(names, rows, strict=True)), dict(zip(names, of_rows, strict=False))
         found = _differentiate(call, output, kept, of_output, given, _with_others(wanted), eager=eager)

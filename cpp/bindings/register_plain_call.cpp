@@ -139,8 +139,8 @@ new_matrices zeros(const Library& library, const strided_array& like) {
 
 /// Inputs of a plain backward pass besides query, key and value.
 struct backward_arrays {
-  strided_array grad_output{}, output{};   ///< absent: not in the loss; not saved
-  bool of_scale = false, of_mask = false;  ///< gradients besides those of query, key and value
+  strided_array grad_output{}, output{};                    ///< absent: not in the loss; not saved
+  bool of_scale = false, of_mask = false, of_sink = false;  ///< gradients that are wanted
 
   /// Whether the arrays are plain, and fit the call.
   template <class Library>
@@ -161,8 +161,31 @@ struct backward_arrays {
   }
 };
 
-/// The gradients of query, key, value, the scale of each row and a float mask; None where there is
-/// none. None alone if a scale has no finite gradient, as in a row of NaN without keys.
+/// A number for each row, in double; None if it is not wanted.
+class new_row_numbers {
+ public:
+  template <class Library>
+  new_row_numbers(const Library& library, const extents& rows, bool wanted) {
+    if (!wanted) return;
+    made_ = library.make(rows, element_type::float64);
+    numbers_ = {static_cast<double*>(made_.data), static_cast<std::size_t>(count_entries(rows))};
+    std::fill(numbers_.begin(), numbers_.end(), 0.0);
+  }
+
+  double* data() { return numbers_.data(); }
+  bool are_finite() const {
+    return std::all_of(numbers_.begin(), numbers_.end(), [](double x) { return std::isfinite(x); });
+  }
+  py::object take() { return std::move(made_.array); }
+
+ private:
+  new_result made_{py::none(), nullptr};
+  std::span<double> numbers_;
+};
+
+/// The gradients of query, key, value, the scale of each row, a float mask and the sink of each
+/// row; None where there is none. None alone if a scale has no finite gradient, as in a row of NaN
+/// without keys.
 template <class Library>
 py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved,
                         gradient_problem& problem) {
@@ -172,11 +195,10 @@ py::object run_backward(const Library& library, plain_arrays& given, const backw
   new_matrices d_value, d_mask;
   if (given.value) d_value = zeros(library, given.laid_out(given.value));
   if (saved.of_mask) d_mask = zeros(library, given.attn_mask);
-  new_result d_scale{py::none(), nullptr};
-  if (saved.of_scale) d_scale = library.make(given.rows(), element_type::float64);
-  problem.d_scale = static_cast<double*>(d_scale.data);
-  const std::span scales(problem.d_scale, saved.of_scale ? count_entries(given.rows()) : 0);
-  std::fill(scales.begin(), scales.end(), 0.0);
+  new_row_numbers d_scale(library, given.rows(), saved.of_scale);
+  new_row_numbers d_sink(library, given.rows(), saved.of_sink);
+  problem.d_scale = d_scale.data();
+  problem.d_number = d_sink.data();
   given.output = saved.output;
   given.fill(problem);
   const gradient_arrays gradients{.grad_output = saved.grad_output,
@@ -186,28 +208,29 @@ py::object run_backward(const Library& library, plain_arrays& given, const backw
                                   .attn_mask = d_mask};
   gradients.fill(problem, given.leading);
   run_call(problem, 0);
-  if (!std::all_of(scales.begin(), scales.end(), [](double x) { return std::isfinite(x); }))
-    return py::none();
-  return py::make_tuple(d_query.take(), d_key.take(), d_value.take(), std::move(d_scale.array),
-                        d_mask.take());
+  if (!d_scale.are_finite()) return py::none();
+  return py::make_tuple(d_query.take(), d_key.take(), d_value.take(), d_scale.take(), d_mask.take(),
+                        d_sink.take());
 }
 
-/// Gradients of query, key and value, and if wanted of scale and attn_mask. `output` and `rows` are
-/// results of the forward pass, `grad_output` and `cotangents` the gradients by them; rows and
-/// cotangents are in the order of `names`. None for a call that is not plain, or whose type is not
-/// the compute type.
+/// Gradients of query, key and value, and if `wanted` (by the places of the result) of scale,
+/// attn_mask and sink. `output` and `rows` are results of the forward pass, `grad_output` and
+/// `cotangents` the gradients by them; rows and cotangents are in the order of `names`. None for a
+/// call that is not plain, or whose type is not the compute type.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
                          py::handle output, const py::tuple& names, const py::sequence& rows,
-                         const py::sequence& cotangents, bool of_scale, bool of_mask,
+                         const py::sequence& cotangents, const py::tuple& wanted,
                          const py::dict& keywords) {
   const auto options = plain_options::read(keywords);
   const auto library = options ? Library::of(query) : std::nullopt;
   if (!library) return py::none();
   plain_arrays given(*library, query, key, value, *options);
   if (!given || is_half(given.type())) return py::none();
-  backward_arrays arrays{.of_scale = of_scale,
-                         .of_mask = of_mask && given.mask_type == mask_kind::additive};
+  const auto wants = [&](std::size_t place) { return wanted[place].ptr() == Py_True; };
+  backward_arrays arrays{.of_scale = wants(3),
+                         .of_mask = wants(4) && given.mask_type == mask_kind::additive,
+                         .of_sink = wants(5)};
   if (arrays.of_mask && given.attn_mask.layout().type != given.compute) return py::none();
   row_numbers numbers(given);
   gradient_problem problem;

@@ -159,11 +159,10 @@ def differentiate_arrays(
     names: tuple[str, ...],
     rows: Sequence[Any],
     cotangents: Sequence[Any],
-    of_scale: bool,
-    of_mask: bool,
+    wanted: tuple[bool, ...],
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any, Any, Any] | None: ...
+) -> tuple[Any, ...] | None: ...
 def differentiate_tensors(
     query: Any,
     key: Any,
@@ -173,11 +172,10 @@ def differentiate_tensors(
     names: tuple[str, ...],
     rows: Sequence[Any],
     cotangents: Sequence[Any],
-    of_scale: bool,
-    of_mask: bool,
+    wanted: tuple[bool, ...],
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any, Any, Any] | None: ...
+) -> tuple[Any, ...] | None: ...
 def linear(call: LinearCall, /) -> None: ...
 def linear_gradient(call: LinearGradientCall, /) -> None: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...

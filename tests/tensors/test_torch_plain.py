@@ -16,7 +16,7 @@ import pytest
 from tests.declarations import check_declarations
 
 torch = pytest.importorskip("torch")
-functional = import_module("attnscale.torch._functional")
+EAGER, FUNCTIONAL = (import_module(f"attnscale.torch.{name}") for name in ("_eager", "_functional"))
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -84,8 +84,9 @@ def test_numbers_are_those_of_a_call_with_threads(dtype: Any, is_causal: bool, n
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the functions of the core and of Python that read calls, in order."""
     seen: list[str] = []
-    for name in ("attend_tensors", "differentiate_tensors", "read_call"):
-        own = getattr(functional, name)
+    names = ("attend_tensors", "differentiate_tensors", "read_call")
+    for module, name in [*((EAGER, name) for name in names), (FUNCTIONAL, "read_call")]:
+        own = getattr(module, name)
 
         def noted(*given: Any, name: str = name, own: Any = own) -> Any:
             found = own(*given)
@@ -93,7 +94,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 seen.append(name)
             return found
 
-        monkeypatch.setattr(functional, name, noted)
+        monkeypatch.setattr(module, name, noted)
     return seen
 
 
@@ -127,6 +128,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "scales of another type": {"scale": random(5, dtype=torch.float64)},
     "one scale": {"scale": torch.tensor(0.4), "softcap": 3.0},
     "a sink": {"normalizer": at.normalizers.Sink([0.1, 2, -1]), "attn_mask": MASK},
+    "a learned sink": {"normalizer": torch.tensor(0.4), "attn_mask": BIAS},
+    "a learned sink a head": {"normalizer": random(3), "scale": random(3, 1)},
+    "a learned sink a row": {"normalizer": random(3, 5, dtype=torch.float64), "softcap": 2.0},
     "a softmax with a constant": {"normalizer": at.normalizers.SoftmaxN(3.0)},
 }
 
@@ -137,7 +141,10 @@ def learnable(options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         name: x.clone().requires_grad_() if torch.is_tensor(x) and x.is_floating_point() else x
         for name, x in options.items()
     }
-    return copied, [x for x in copied.values() if torch.is_tensor(x) and x.requires_grad]
+    others = [x for x in copied.values() if torch.is_tensor(x) and x.requires_grad]
+    if torch.is_tensor(copied.get("normalizer")):
+        copied["normalizer"] = at.torch.Sink(copied["normalizer"])
+    return copied, others
 
 
 @pytest.mark.parametrize(

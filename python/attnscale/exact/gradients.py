@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
+#: The gradients of a plain call, in the core's order.
+_OF_PLAIN = ("query", "key", "value", "scale", "attn_mask", "sink")
 #: Statistics whose rows, or gradients by them, a backward pass reads.
 _OF_ROWS = (*DIFFERENTIABLE, "argmax")
 _USUAL = ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
@@ -170,12 +172,13 @@ grad_max_weight, grad_renyi2 : array_like, optional
         # The core itself reads a plain call.
         saved = {} if forward is None else vars(forward)
         rows, cotangents = tuple(map(saved.get, _OF_ROWS)), tuple(map(of_rows.get, _OF_ROWS))
-        output, of_mask = saved.get("output"), "attn_mask" in wanted
+        output = saved.get("output")
+        also = True, True, True, False, "attn_mask" in wanted, False
         plain = differentiate_arrays(
-            query, key, value, grad_output, output, _OF_ROWS, rows, cotangents, False, of_mask, options
+            query, key, value, grad_output, output, _OF_ROWS, rows, cotangents, also, options
         )
         if plain is not None:
-            of_plain = dict(zip(("query", "key", "value", "scale", "attn_mask"), plain, strict=True))
+            of_plain = dict(zip(_OF_PLAIN, plain, strict=True))
             return AttentionGradients(**{name: of_plain[name] for name in wanted if name in of_plain})
     _refuse_names(query, key, value, options.get("layout", "bhsd"))
     call = Call(query, key, value, options).read()

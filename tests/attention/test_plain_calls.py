@@ -123,7 +123,7 @@ def test_rows_and_laws_are_those_of_a_call_with_threads(plain: list[bool], dtype
         assert plain == [True, False, True, False]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("n_keys", [3, 9])
 def test_gradients_are_those_of_a_call_with_threads(

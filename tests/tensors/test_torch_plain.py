@@ -175,6 +175,49 @@ def test_gradients_are_those_of_a_call_with_threads(
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of_mask", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("asked", [(), ("entropy",)])
+def test_gradients_of_other_types_are_those_of_a_call_with_threads(
+    ways: list[str], dtype: Any, of_mask: Any, asked: tuple[str, ...]
+) -> None:
+    tensors = [random(2, 3, n, 8, dtype=dtype).requires_grad_() for n in (5, 7, 7)]
+    mask = random(3, 5, 7, dtype=of_mask).requires_grad_()
+
+    def gradients(**more: Any) -> Any:
+        found = at.torch.attention_statistics(*tensors, statistics=asked, attn_mask=mask, **more)
+        loss = found.output.float().square().sum()
+        return torch.autograd.grad(loss + found.entropy.sum() if asked else loss, [*tensors, mask])
+
+    found = gradients()
+    rounds_twice = dtype == torch.float64 and of_mask.itemsize == 2  # left to Python
+    assert ways == ["attend_tensors", "read_call" if rounds_twice else "differentiate_tensors"]
+    for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+def test_large_halves_are_rounded_by_python(ways: list[str]) -> None:
+    x = random(2**12, 17, dtype=torch.bfloat16).requires_grad_()
+    torch.autograd.grad(at.torch.attention(x, x[:4], x[:4]).float().sum(), x)
+    assert ways == ["attend_tensors", "read_call"]
+
+
+def test_a_call_under_autocast_is_plain(ways: list[str]) -> None:
+    tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
+
+    def gradients(**more: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = at.torch.attention(*tensors, is_causal=True, **more)
+        assert found.dtype == torch.bfloat16
+        return torch.autograd.grad(found.float().square().sum(), tensors)
+
+    found = gradients()
+    assert ways == ["attend_tensors", "differentiate_tensors"]
+    for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_groups_of_heads_are_those_of_a_call_with_threads(ways: list[str], layout: str) -> None:
     shapes = [(2, 6, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)]

@@ -24,7 +24,7 @@ from ..exact.backward import of_numbers
 from ._base.arguments import LEARNABLE, N_TENSORS, Arguments, read_call
 from ._base.learned import Sink
 from ._base.private import apply_of, is_eager
-from ._base.tensors import array
+from ._base.tensors import array, autocast
 from ._ops import attend_arrays, differentiate, differentiate_as_operator
 
 _SMOOTH = frozenset(DIFFERENTIABLE)
@@ -51,8 +51,11 @@ def attend_plain(
     scale, mask, normalizer = options.get("scale"), options.get("attn_mask"), options.get("normalizer")
     sink = normalizer.logits if isinstance(normalizer, Sink) else None
     learnable = query, key, value, scale if isinstance(scale, Tensor) else None, mask, sink
-    if query is None or key is None or not is_eager(*learnable) or torch.is_autocast_enabled("cpu"):
+    if query is None or key is None or not is_eager(*learnable):
         return None
+    if torch.is_autocast_enabled("cpu"):
+        learnable = *autocast(query, key, value), *learnable[3:]
+        query, key, value = learnable[:3]
     has_gradient = torch.is_grad_enabled() and (query.requires_grad or _requires_grad(learnable))
     # The backward pass starts from the log-sum-exp, which costs nothing.
     kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics

@@ -15,7 +15,7 @@ inline constexpr const char* capsule = "dlpack_exchange_api";
 inline constexpr std::uint32_t major_version = 1;
 
 enum device_type : std::int32_t { cpu = 1 };
-enum data_code : std::uint8_t { integer = 0, floating = 2, brain_floating = 4 };
+enum data_code : std::uint8_t { integer = 0, floating = 2, brain_floating = 4, boolean = 6 };
 
 struct data_type {
   std::uint8_t code;

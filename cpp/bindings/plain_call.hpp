@@ -1,272 +1,79 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Plain calls of attention: arrays of one type with equal leading axes, a scale that is a number or
-// a law of a count, and options that give intervals of keys. They are read here, because reading a
-// call in Python takes longer than computing a short one. For any other call the result is None;
-// Python then reads it, and has the messages for errors.
+// Plain calls of attention: arrays of one type, a softmax with or without a sink, a scale that is a
+// number, an array or a law of a count, a soft-cap, and options that hide keys. They are read here,
+// because reading a call in Python takes longer than computing a short one. For any other call the
+// result is None; Python then reads it, and has the messages for errors.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "attnscale/detail/intervals.hpp"
-#include "attnscale/scale_law.hpp"
+#include "attnscale/detail/call_description.hpp"
 #include "call.hpp"
-#include "tensors.hpp"
+#include "plain_options.hpp"
 
 namespace attnscale::bindings {
 
-/// Recognises NumPy's own arrays, in native byte order.
-class numpy_library {
- public:
-  static std::optional<numpy_library> of(py::handle) { return numpy_library(); }
-
-  std::optional<strided_array> read(py::handle object) const {
-    if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return std::nullopt;
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    const py::dtype dtype = array.dtype();
-    if (!is_read_by_number(dtype) || !is_aligned(array)) return std::nullopt;
-    const py::ssize_t item = array.itemsize();
-    extents strides(array.strides(), array.strides() + array.ndim());
-    for (auto& stride : strides) stride /= item;
-    return strided_array(array.data(), element_type_of(dtype), item,
-                         extents(array.shape(), array.shape() + array.ndim()), strides, 2);
-  }
-
-  new_result make(const extents& shape, element_type type) const {
-    if (type == element_type::float64) return made(py::array(py::dtype::of<double>(), shape));
-    if (type == element_type::float32) return made(py::array(py::dtype::of<float>(), shape));
-    return made(py::array(py::dtype("e"), shape));
-  }
-  new_result make_counts(const extents& shape) const {
-    return made(py::array(py::dtype::of<std::int64_t>(), shape));
-  }
-
- private:
-  static bool is_read_by_number(const py::dtype& dtype) {
-    const int number = dtype.num();
-    return dtype.byteorder() == '=' &&
-           (number == py::detail::npy_api::NPY_FLOAT_ ||
-            number == py::detail::npy_api::NPY_DOUBLE_ || dtype.char_() == 'e');
-  }
-  static new_result made(py::array array) {
-    void* const data = array.mutable_data();
-    return {std::move(array), data};
-  }
-};
-
-/// Names of options, interned like the keywords of a Python call.
-class option_names {
- public:
-  static const option_names& get() {
-    static const option_names names;
-    return names;
-  }
-  /// Whether `name` is an option whose None means absent.
-  bool is_optional(py::handle name) const {
-    return std::find(optional_.begin(), optional_.end(), name.ptr()) != optional_.end();
-  }
-
-  PyObject* const scale = interned("scale");
-  PyObject* const in_core = interned("_in_core");
-  PyObject* const is_causal = interned("is_causal");
-  PyObject* const causal = interned("causal");
-  PyObject* const window = interned("window");
-  PyObject* const key_lengths = interned("key_lengths");
-  PyObject* const document_ids = interned("document_ids");
-  PyObject* const enable_gqa = interned("enable_gqa");
-  PyObject* const normalizer = interned("normalizer");
-  PyObject* const layout = interned("layout");
-
- private:
-  static PyObject* interned(const char* name) { return PyUnicode_InternFromString(name); }
-
-  std::array<PyObject*, 13> optional_{
-      interned("causal"),        interned("attn_mask"),    interned("window"),
-      interned("key_lengths"),   interned("document_ids"), interned("distance_scale"),
-      interned("distance_bias"), interned("softcap"),      interned("qk_norm"),
-      interned("dims"),          interned("out"),          interned("num_threads"),
-      interned("backend")};
-};
-
-inline bool is_text(py::handle object, const char* text) {
-  return PyUnicode_Check(object.ptr()) && PyUnicode_CompareWithASCIIString(object.ptr(), text) == 0;
+/// An array (..., n, heads, dim) as (..., heads, n, dim), and back; without an axis of heads
+/// unchanged.
+inline strided_array heads_swapped(const strided_array& array) {
+  const std::size_t n = array.shape().size();
+  if (n < 3) return array;
+  extents shape = array.shape(), strides(n, 0);
+  for (std::size_t axis = 0; axis < n; ++axis)
+    strides[axis] = array.stride(static_cast<int>(n - axis));
+  std::swap(shape[n - 3], shape[n - 2]);
+  std::swap(strides[n - 3], strides[n - 2]);
+  return {array.place({}, {}), array.layout().type, array.item_size(), shape, strides, 2};
 }
 
-/// A Python int between -2^60 and 2^60.
-inline std::optional<std::int64_t> small_integer(py::handle object) {
-  if (!PyLong_CheckExact(object.ptr())) return std::nullopt;
-  int overflow = 0;
-  const std::int64_t number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
-  constexpr std::int64_t most = std::int64_t{1} << 60;
-  return overflow || number < -most || number > most ? std::nullopt : std::optional(number);
-}
-
-/// Integers of an option: a number, or an array of signed 64-bit integers, from NumPy or another
-/// library on the CPU.
-class plain_integers {
- public:
-  /// Whether the integers are plain. The array has to live until the call ends.
-  bool read(py::handle object) {
-    given_ = true;
-    if (const auto number = small_integer(object)) {
-      number_ = *number;
-      return true;
-    }
-    if (Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_)
-      return read_array(object);
-    const auto library = tensor_library::of(object);
-    const auto found = library ? library->read_integers(object) : std::nullopt;
-    if (found) array_ = *found;
-    return found.has_value();
-  }
-
-  /// A view of the integers, which have to outlive it.
-  std::optional<integer_array> view() const {
-    if (!given_) return std::nullopt;
-    return array_ ? array_.integers() : integer_array{&number_};
-  }
-
- private:
-  bool read_array(py::handle object) {
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    const py::dtype dtype = array.dtype();
-    if (dtype.kind() != 'i' || dtype.itemsize() != 8 || dtype.byteorder() != '=' ||
-        !is_aligned(array))
+/// Whether the array broadcasts to `shape`, and has no more axes.
+inline bool broadcasts(const strided_array& array, const extents& shape) {
+  const int n = static_cast<int>(shape.size());
+  if (array.dimension() > n) return false;
+  for (int axis = 1; axis <= array.dimension(); ++axis)
+    if (array.extent(axis) != 1 && array.extent(axis) != shape[static_cast<std::size_t>(n - axis)])
       return false;
-    array_ = numpy_array(array, 0, elements::known);
-    return true;
-  }
+  return true;
+}
 
-  bool given_ = false;
-  std::int64_t number_ = 0;
-  strided_array array_;
-};
-
-/// Options of a plain call.
-class plain_options {
- public:
-  /// Reads keywords of a Python call; nullopt if one of them is not plain, or unknown.
-  static std::optional<plain_options> read(const py::dict& options) {
-    std::optional<plain_options> found(std::in_place);
-    for (const auto& [name, value] : options)
-      if (!found->read(name, value)) return std::nullopt;
-    if (found->is_causal_ && !found->align(causal_alignment::top_left)) return std::nullopt;
-    return found;
-  }
-
-  double scale(std::int64_t head_dim) const {
-    return scale_.value_or(1.0 / std::sqrt(static_cast<double>(head_dim)));
-  }
-  const std::optional<scale_law>& law() const { return law_; }
-
-  bool hides_keys() const { return hides_keys_; }
-  key_intervals intervals(std::int64_t n_queries, std::int64_t n_keys,
-                          std::span<const std::int64_t> batch) const {
-    return key_intervals(
-        {n_queries, n_keys, batch, causal_, offset_, window_, lengths_.view(), documents_.view()});
-  }
-
- private:
-  /// Whether the option is plain.
-  bool read(py::handle name, py::handle value) {
-    const option_names& names = option_names::get();
-    if (value.is_none()) return name.ptr() == names.scale || names.is_optional(name);
-    if (name.ptr() == names.scale) return read_scale(value);
-    if (name.ptr() == names.is_causal) {
-      is_causal_ = value.ptr() == Py_True;
-      return PyBool_Check(value.ptr()) != 0;
+/// Calls visit(number) for the numbers of an array that broadcasts to `shape`, in C order, until it
+/// returns false.
+template <class Visit>
+void for_each_number(const strided_array& array, const extents& shape, Visit visit) {
+  const void* const data = array.place({}, {});
+  const int n = static_cast<int>(shape.size());
+  extents index(shape.size(), 0);
+  std::ptrdiff_t at = 0;
+  for (std::int64_t left = count_entries(shape); left > 0; --left) {
+    if (!visit(detail::number_at(data, array.layout().type, at))) return;
+    for (int axis = 1; axis <= n; ++axis) {
+      std::int64_t& place = index[static_cast<std::size_t>(n - axis)];
+      const std::int64_t extent = shape[static_cast<std::size_t>(n - axis)];
+      at += array.stride(axis);
+      if (++place < extent) break;
+      at -= extent * array.stride(axis);
+      place = 0;
     }
-    if (name.ptr() == names.causal) return read_causal(value);
-    if (name.ptr() == names.window) return read_window(value);
-    if (name.ptr() == names.key_lengths) return hides_keys_ = lengths_.read(value);
-    if (name.ptr() == names.document_ids) return hides_keys_ = documents_.read(value);
-    return (name.ptr() == names.enable_gqa && value.ptr() == Py_False) ||
-           (name.ptr() == names.normalizer && is_text(value, "softmax")) ||
-           (name.ptr() == names.layout && is_text(value, "bhsd"));
   }
+}
 
-  bool read_scale(py::handle value) {
-    if (PyFloat_Check(value.ptr())) {
-      scale_ = PyFloat_AS_DOUBLE(value.ptr());
-      return std::isfinite(*scale_);
-    }
-    if (PyUnicode_Check(value.ptr())) return read_law(value);
-    // A law object has the core's spelling of itself.
-    const auto spelling = py::reinterpret_steal<py::object>(
-        PyObject_GetAttr(value.ptr(), option_names::get().in_core));
-    if (!spelling) PyErr_Clear();
-    return spelling && PyUnicode_Check(spelling.ptr()) && read_law(spelling);
-  }
-
-  /// Reads laws of the core with one scale per row, known before the scores.
-  bool read_law(py::handle text) {
-    Py_ssize_t length = 0;
-    const char* const letters = PyUnicode_AsUTF8AndSize(text.ptr(), &length);
-    if (!letters) throw py::error_already_set();
-    law_ = law_of({letters, static_cast<std::size_t>(length)});
-    return law_ && law_->counts() && !law_->acts_on_some_channels();
-  }
-  /// The law, or nullopt if the core does not know it. The calls of a model share one law, whose
-  /// text is parsed once.
-  static std::optional<scale_law> law_of(std::string_view text) {
-    thread_local std::string last_text;
-    thread_local std::optional<scale_law> last;
-    if (last && text == last_text) return last;
-    try {
-      last = scale_law::parse(text);
-    } catch (const std::invalid_argument&) {
-      return std::nullopt;
-    }
-    last_text = text;
-    return last;
-  }
-
-  bool read_causal(py::handle value) {
-    if (is_text(value, "top_left")) return align(causal_alignment::top_left);
-    if (is_text(value, "bottom_right")) return align(causal_alignment::bottom_right);
-    const auto offset = small_integer(value);
-    offset_ = offset.value_or(0);
-    return offset && align(causal_alignment::offset);
-  }
-  /// Whether no other alignment was given.
-  bool align(causal_alignment causal) {
-    hides_keys_ = true;
-    return (causal_ == causal_alignment::none ? causal_ = causal : causal_) == causal;
-  }
-
-  bool read_window(py::handle value) {
-    if (!PyTuple_CheckExact(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2) return false;
-    hides_keys_ = true;
-    std::int64_t* const sides[] = {&window_.left, &window_.right};
-    for (py::ssize_t side = 0; side < 2; ++side) {
-      const py::handle extent = PyTuple_GET_ITEM(value.ptr(), side);
-      if (extent.is_none()) continue;
-      const auto keys = small_integer(extent);
-      if (!keys || *keys < 0) return false;
-      *sides[side] = *keys;
-    }
-    return true;
-  }
-
-  std::optional<double> scale_{};  // absent: 1/sqrt(head_dim)
-  std::optional<scale_law> law_{};
-  bool is_causal_ = false, hides_keys_ = false;
-  causal_alignment causal_ = causal_alignment::none;
-  std::int64_t offset_ = 0;
-  key_window window_{};
-  plain_integers lengths_, documents_;
-};
+/// Whether a float mask holds 0 and 1 only, and a 1: Python warns of it.
+inline bool is_of_zeros_and_ones(const strided_array& mask) {
+  bool one = false, only = true;
+  for_each_number(mask, mask.shape(), [&](double number) {
+    one = one || number == 1;
+    return only = number == 0 || number == 1;
+  });
+  return one && only;
+}
 
 /// Query, key and value that need no preparation, with the options of a call.
 class plain_arrays : public call_arrays {
@@ -276,63 +83,141 @@ class plain_arrays : public call_arrays {
 
   template <class Library>
   plain_arrays(const Library& library, py::handle query_, py::handle key_, py::handle value_,
-               const plain_options& options) {
-    const auto q = library.read(query_), k = library.read(key_);
-    const auto v = value_.is_none() ? strided_array() : library.read(value_);
-    if (!q || !k || !v) return;
-    query = *q, key = *k, value = *v;
-    are_plain_ = fit();
-    if (!are_plain_) return;
-    if (query.layout().type == element_type::float64) compute = element_type::float64;
-    leading = query.leading();
-    scale_.numbers = {options.scale(query.extent(1))};
+               const plain_options& options)
+      : heads_last_(options.heads_last()) {
     try {
-      if (options.hides_keys() || options.law()) read_rows(options);
-    } catch (const std::invalid_argument&) {
+      are_plain_ = read_matrices(library, query_, key_, value_, options) &&
+                   read_mask(library, options.attn_mask()) && read_rows(library, options);
+    } catch (const std::invalid_argument&) {  // shapes or intervals that do not fit
       are_plain_ = false;
     }
-    scale = {scale_, 1};
   }
 
   /// Whether all of them are plain.
   explicit operator bool() const { return are_plain_; }
   element_type type() const { return query.layout().type; }
-  extents output_shape() const { return joined(rows(), {value_dim()}); }
+  /// Shape of the output as the caller sees it.
+  extents output_shape() const {
+    extents shape = joined(rows(), {value_dim()});
+    if (heads_last_ && shape.size() > 2)
+      std::swap(shape[shape.size() - 3], shape[shape.size() - 2]);
+    return shape;
+  }
+  /// An array of the caller, with the axes of the core, and back.
+  strided_array laid_out(const strided_array& array) const {
+    return heads_last_ ? heads_swapped(array) : array;
+  }
 
  private:
-  bool fit() const {
-    if (query.dimension() < 2 || !have_entries(query) || !goes_with(key) ||
-        query.extent(1) != key.extent(1))
-      return false;
-    return !value || (goes_with(value) && value.extent(2) == key.extent(2));
-  }
-  /// Whether an array has elements, and few enough that no result can be too large.
-  static bool have_entries(const strided_array& array) {
-    double entries = 1;
-    for (const std::int64_t extent : array.shape()) entries *= static_cast<double>(extent);
-    return entries > 0 && entries < 0x1p40;
-  }
-  bool goes_with(const strided_array& other) const {
-    return other.dimension() == query.dimension() && have_entries(other) &&
-           other.layout().type == query.layout().type &&
-           std::equal(query.shape().begin(), query.shape().end() - 2, other.shape().begin());
+  template <class Library>
+  bool read_matrices(const Library& library, py::handle query_, py::handle key_, py::handle value_,
+                     const plain_options& options) {
+    const auto q = library.read(query_), k = library.read(key_);
+    const auto v = value_.is_none() ? strided_array() : library.read(value_);
+    if (!q || !k || !v || !fit(*q, *k, *v)) return false;
+    query = laid_out(*q), key = laid_out(*k), value = laid_out(*v);
+    if (query.extent(1) != key.extent(1)) return false;
+    if (value && value.extent(2) != key.extent(2)) return false;
+    if (query.layout().type == element_type::float64) compute = element_type::float64;
+    leading = query.leading();
+    if (key.leading() == leading && (!value || value.leading() == leading)) return true;
+    leading =
+        leading_shape({{"query", &query}, {"key", &key}, {"value", &value}}, options.enable_gqa());
+    return is_moderate(value ? output_shape() : rows());
   }
 
-  void read_rows(const plain_options& options) {
+  static bool fit(const strided_array& q, const strided_array& k, const strided_array& v) {
+    const auto fits = [&](const strided_array& each) {
+      return each.dimension() >= 2 && is_moderate(each.shape()) &&
+             each.layout().type == q.layout().type;
+    };
+    return fits(q) && fits(k) && (!v || fits(v));
+  }
+  /// Whether an array has elements, and few enough that no result can be too large.
+  static bool is_moderate(const extents& shape) {
+    double entries = 1;
+    for (const std::int64_t extent : shape) entries *= static_cast<double>(extent);
+    return entries > 0 && entries < 0x1p40;
+  }
+
+  template <class Library>
+  bool read_mask(const Library& library, py::handle given) {
+    if (!given) return true;
+    auto found = library.read_booleans(given);
+    mask_type = found ? mask_kind::boolean : mask_kind::additive;
+    if (!found) found = library.read(given);
+    if (!found || !broadcasts(*found, joined(rows(), {n_keys()}))) return false;
+    if (mask_type == mask_kind::additive && is_of_zeros_and_ones(*found)) return false;
+    attn_mask = *found;
+    return true;
+  }
+
+  template <class Library>
+  bool read_rows(const Library& library, const plain_options& options) {
+    form.softcap = options.softcap();
+    if (options.hides_keys() || options.law()) read_intervals(options);
+    scale_.numbers = {options.scale(query.extent(1))};
+    if (options.scales() && !keep(library.read(options.scales(), 1), scale_)) return false;
+    if (options.law()) read_law(*options.law());
+    if (!are_finite(scale_)) return false;
+    scale = {scale_, 1};
+    return read_sink(library, options.sink());
+  }
+
+  void read_intervals(const plain_options& options) {
     const std::span batch(leading.begin(), leading.empty() ? leading.end() : leading.end() - 1);
     intervals_ = options.intervals(n_queries(), n_keys(), batch);
     if (intervals_.begin()) begin = {*intervals_.begin(), 1};
     if (intervals_.end()) end = {*intervals_.end(), 1};
-    if (!options.law()) return;
-    scale_ = law_scales(*options.law(), intervals_, nullptr, query.extent(1));
-    const auto& numbers = scale_.numbers;
-    are_plain_ =
-        std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
   }
 
-  bool are_plain_ = false;
+  void read_law(const scale_law& law) {
+    if (!attn_mask)
+      scale_ = law_scales(law, intervals_, nullptr, query.extent(1));
+    else  // may count under the mask
+      run_released(
+          0, [&](const execution& how) { scale_ = scales_of_law(law, intervals_, *this, how); });
+  }
+
+  /// Reads the score of a sink: of all rows, of each head, or of each row.
+  template <class Library>
+  bool read_sink(const Library& library, const py::object& given) {
+    if (!given || given.is_none()) return true;
+    if (PyFloat_Check(given.ptr())) {
+      sink_.numbers = {PyFloat_AS_DOUBLE(given.ptr())};
+    } else {
+      auto found = numpy_library().read(given, 1);
+      if (!found) found = library.read(given, 1);
+      if (found && found->dimension() == 1) {  // one number a head
+        if (rows().size() == 1 && found->extent(1) > 1) return false;
+        found = strided_array(found->place({}, {}), found->layout().type, found->item_size(),
+                              {found->extent(1), 1}, {found->stride(1), 0}, 1);
+      }
+      if (!keep(found, sink_)) return false;
+    }
+    number = {sink_, 1};
+    return are_finite(sink_);
+  }
+
+  /// Copies numbers that broadcast to (..., heads, n_queries); false for others.
+  bool keep(const std::optional<strided_array>& given, row_array<double>& into) const {
+    if (!given || !broadcasts(*given, rows())) return false;
+    into.extents.assign(given->shape().begin(), given->shape().end());
+    into.numbers.clear();
+    for_each_number(*given, given->shape(), [&](double each) {
+      into.numbers.push_back(each);
+      return true;
+    });
+    return true;
+  }
+  static bool are_finite(const row_array<double>& rows) {
+    return std::all_of(rows.numbers.begin(), rows.numbers.end(),
+                       [](double x) { return std::isfinite(x); });
+  }
+
+  bool heads_last_, are_plain_ = false;
   key_intervals intervals_;
-  row_array<double> scale_;
+  row_array<double> scale_, sink_;
 };
 
 /// A new array (..., n, dim), in the core's form.

@@ -3,7 +3,7 @@
 
 #include "attnscale/statistic.hpp"
 #include "lost_rows.hpp"
-#include "plain_call.hpp"
+#include "plain_gradient.hpp"
 
 namespace attnscale::bindings {
 namespace {
@@ -36,7 +36,7 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
   new_matrices output;
   if (given.value)
     output = new_matrices(*library, given.output_shape(), given.type(), given.query.item_size());
-  given.output = output;
+  if (given.value) given.output = given.laid_out(output);
   attention_problem problem;
   problem.compute = given.compute;
   py::tuple rows = make_rows(*library, names, given.rows(), problem);
@@ -45,86 +45,66 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
   return py::make_tuple(output.take(), std::move(rows), has_lost_rows(problem));
 }
 
-bool is_half(element_type type) {
-  return type != element_type::float32 && type != element_type::float64;
-}
+// ---- backward pass ------------------------------------------------------------------------------
 
-/// Row numbers saved by the forward pass; null for None.
+/// The gradients of query, key, value, the scale of each row, a float mask and the sink of each
+/// row; None where there is none. None alone if a scale has no finite gradient, as in a row of NaN
+/// without keys.
 template <class Library>
-std::optional<void*> read_rows(const Library& library, py::handle rows, const plain_arrays& given) {
-  if (rows.is_none()) return nullptr;
-  const auto found = library.read(rows);
-  if (!found || found->shape() != given.rows() || found->layout().type != given.type())
-    return std::nullopt;
-  std::int64_t step = 1;  // stride of an axis of contiguous rows
-  for (int axis = 1; axis <= found->dimension(); step *= found->extent(axis++))
-    if (found->extent(axis) > 1 && found->stride(axis) != step) return std::nullopt;
-  return found->place({}, {});
-}
-
-/// An array with the shape of the output.
-template <class Library>
-std::optional<strided_array> read_output(const Library& library, py::handle object,
-                                         const plain_arrays& given) {
-  auto found = library.read(object);
-  return found && found->shape() == given.output_shape() ? found : std::nullopt;
-}
-
-/// Inputs of a plain backward pass besides query, key and value.
-struct backward_arrays {
-  strided_array grad_output, output;  ///< output: absent if it was not saved
-  void* lse = nullptr;
-
-  /// The arrays, or nullopt if one of them is not plain.
-  template <class Library>
-  static std::optional<backward_arrays> read(const Library& library, const plain_arrays& given,
-                                             py::handle grad_output, py::handle output,
-                                             py::handle lse) {
-    const auto grad = read_output(library, grad_output, given);
-    const auto saved = output.is_none() ? strided_array() : read_output(library, output, given);
-    const auto rows = read_rows(library, lse, given);
-    if (!grad || !saved || !rows) return std::nullopt;
-    return backward_arrays{*grad, *saved, *rows};
-  }
-};
-
-/// A new array of zeros of this shape.
-template <class Library>
-new_matrices zeros(const Library& library, const strided_array& like) {
-  new_matrices made(library, like.shape(), like.layout().type, like.item_size());
-  made.fill_with_zeros();
-  return made;
-}
-
-/// The gradients of query, key and value.
-template <class Library>
-py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved) {
-  new_matrices d_query = zeros(library, given.query), d_key = zeros(library, given.key);
-  new_matrices d_value = zeros(library, given.value);
+py::object run_backward(const Library& library, plain_arrays& given, const backward_arrays& saved,
+                        gradient_problem& problem) {
+  if (!saved.grad_output) given.value = {};
+  const auto gradient = [&](const strided_array& of) {
+    return new_gradient(library, given.laid_out(of), given.compute);
+  };
+  new_gradient d_query = gradient(given.query), d_key = gradient(given.key), d_value, d_mask;
+  if (given.value) d_value = gradient(given.value);
+  if (saved.of_mask) d_mask = new_gradient(library, given.attn_mask, given.compute);
+  new_row_numbers d_scale(library, given.rows(), saved.of_scale);
+  new_row_numbers d_sink(library, given.rows(), saved.of_sink);
+  problem.d_scale = d_scale.data();
+  problem.d_number = d_sink.data();
   given.output = saved.output;
-  gradient_problem problem;
-  problem.statistics[statistic::lse] = saved.lse;
   given.fill(problem);
-  const gradient_arrays gradients{
-      .grad_output = saved.grad_output, .query = d_query, .key = d_key, .value = d_value};
+  const gradient_arrays gradients{.grad_output = saved.grad_output,
+                                  .query = given.laid_out(d_query.sums()),
+                                  .key = given.laid_out(d_key.sums()),
+                                  .value = given.laid_out(d_value.sums()),
+                                  .attn_mask = d_mask.sums()};
   gradients.fill(problem, given.leading);
   run_call(problem, 0);
-  return py::make_tuple(d_query.take(), d_key.take(), d_value.take());
+  if (!d_scale.are_finite()) return py::none();
+  return py::make_tuple(d_query.take(), d_key.take(), d_value.take(), d_scale.take(), d_mask.take(),
+                        d_sink.take());
 }
 
-/// Gradients of query, key and value by the output only; output and lse of the forward pass may be
-/// None. None for a call that is not plain, or whose type is not the compute type.
+/// Gradients of query, key and value, and if `wanted` (by the places of the result) of scale,
+/// attn_mask and sink. `output` and `rows` are results of the forward pass, `grad_output` and
+/// `cotangents` the gradients by them; rows and cotangents are in the order of `names`. None for a
+/// call that is not plain.
 template <class Library>
 py::object differentiate(py::handle query, py::handle key, py::handle value, py::handle grad_output,
-                         py::handle output, py::handle lse, const py::dict& keywords) {
+                         py::handle output, const py::tuple& names, const py::sequence& rows,
+                         const py::sequence& cotangents, const py::tuple& wanted,
+                         const py::dict& keywords) {
   const auto options = plain_options::read(keywords);
-  if (!options || value.is_none() || grad_output.is_none()) return py::none();
-  const auto library = Library::of(query);
+  const auto library = options ? Library::of(query) : std::nullopt;
   if (!library) return py::none();
   plain_arrays given(*library, query, key, value, *options);
-  if (!given || is_half(given.type())) return py::none();
-  const auto saved = backward_arrays::read(*library, given, grad_output, output, lse);
-  return saved ? run_backward(*library, given, *saved) : py::none();
+  if (!given || !serves_gradients(given)) return py::none();
+  const auto wants = [&](std::size_t place) { return wanted[place].ptr() == Py_True; };
+  backward_arrays arrays{.of_scale = wants(3),
+                         .of_mask = wants(4) && given.mask_type == mask_kind::additive,
+                         .of_sink = wants(5)};
+  if (arrays.of_mask && !new_gradient::serves(given.attn_mask, given.compute)) return py::none();
+  row_numbers numbers(given);
+  gradient_problem problem;
+  if (!arrays.read(*library, given, grad_output, output) ||
+      !numbers.read(*library, names, rows, false, problem.statistics) ||
+      !numbers.read(*library, names, cotangents, true, problem.cotangents))
+    return py::none();
+  if (!arrays.grad_output && !problem.cotangents.any()) return py::none();
+  return run_backward(*library, given, arrays, problem);
 }
 
 }  // namespace

@@ -35,25 +35,26 @@ class tensor_library {
     return tensor_library(functions);
   }
 
-  /// A tensor on the CPU of an element type of the core; it has to live until the call ends.
-  std::optional<strided_array> read(py::handle object) const {
-    dlpack::tensor lent;
-    if (functions_->lend(object.ptr(), &lent) != 0) throw py::error_already_set();
-    const auto type = element_type_of(lent.type);
-    if (!type || !is_read(lent)) return std::nullopt;
-    return view(lent, *type, 2);
+  /// A tensor on the CPU of an element type of the core, whose last `inner` axes are the core's; it
+  /// has to live until the call ends.
+  std::optional<strided_array> read(py::handle object, int inner = 2) const {
+    const auto lent = lend(object);
+    const auto type = lent ? element_type_of(lent->type) : std::nullopt;
+    return type ? std::optional(view(*lent, *type, inner)) : std::nullopt;
   }
 
   /// A tensor of signed 64-bit integers, none of whose axes are the core's.
   std::optional<strided_array> read_integers(py::handle object) const {
-    dlpack::tensor lent;
-    if (functions_->lend(object.ptr(), &lent) != 0) {
-      PyErr_Clear();
-      return std::nullopt;
-    }
-    if (lent.type.code != dlpack::integer || lent.type.bits != 64 || !is_read(lent))
-      return std::nullopt;
-    return view(lent, element_type::float64, 0);
+    const auto lent = lend(object);
+    if (!lent || lent->type.code != dlpack::integer || lent->type.bits != 64) return std::nullopt;
+    return view(*lent, element_type::float64, 0);
+  }
+
+  /// A tensor of booleans, whose last two axes are the core's.
+  std::optional<strided_array> read_booleans(py::handle object) const {
+    const auto lent = lend(object);
+    if (!lent || lent->type.code != dlpack::boolean || lent->type.bits != 8) return std::nullopt;
+    return view(*lent, element_type::float32, 2);
   }
 
   new_result make(extents shape, element_type type) const {
@@ -77,8 +78,15 @@ class tensor_library {
  private:
   explicit tensor_library(const dlpack::functions* functions) : functions_(functions) {}
 
-  static bool is_read(const dlpack::tensor& lent) {
-    return lent.device == dlpack::cpu && lent.type.lanes == 1;
+  /// A tensor on the CPU; nullopt for anything else.
+  std::optional<dlpack::tensor> lend(py::handle object) const {
+    dlpack::tensor lent;
+    if (functions_->lend(object.ptr(), &lent) != 0) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    if (lent.device != dlpack::cpu || lent.type.lanes != 1) return std::nullopt;
+    return lent;
   }
   static strided_array view(const dlpack::tensor& lent, element_type type, int inner) {
     return {static_cast<char*>(lent.data) + lent.byte_offset,

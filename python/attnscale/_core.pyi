@@ -165,20 +165,26 @@ def differentiate_arrays(
     value: Any,
     grad_output: Any,
     output: Any,
-    lse: Any,
+    names: tuple[str, ...],
+    rows: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: tuple[bool, ...],
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, ...] | None: ...
 def differentiate_tensors(
     query: Any,
     key: Any,
     value: Any,
     grad_output: Any,
     output: Any,
-    lse: Any,
+    names: tuple[str, ...],
+    rows: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: tuple[bool, ...],
     options: Mapping[str, Any],
     /,
-) -> tuple[Any, Any, Any] | None: ...
+) -> tuple[Any, ...] | None: ...
 def linear(call: LinearCall, /) -> None: ...
 def linear_gradient(call: LinearGradientCall, /) -> None: ...
 def run_fma(n_tasks: int, rounds: int, wide: bool, num_threads: int, /) -> float: ...

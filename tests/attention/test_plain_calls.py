@@ -82,6 +82,27 @@ ROWS: dict[str, dict[str, Any]] = {
         "window": (3, 0),
     },
     "a law and documents": {"scale": "log_n", "document_ids": np.array([0, 0, 0, 1, 1, 2, 2])},
+    "a mask": {"attn_mask": random(5, 7) > 0},
+    "a mask of each key": {"attn_mask": random(7) > 0, "causal": 2},
+    "a mask of each text": {"attn_mask": random(2, 1, 1, 7) > 0, "window": (2, 2)},
+    "a view of a mask": {"attn_mask": random(3, 7, 10)[..., ::2].swapaxes(1, 2) > 0},
+    "a float mask": {"attn_mask": np.where(random(5, 7) > 0, random(5, 7), -np.inf)},
+    "a float mask of zeros": {"attn_mask": np.zeros((3, 5, 7), np.float32)},
+    "a float mask of 16 bits": {"attn_mask": random(2, 3, 5, 1, dtype="float16")},
+    "a number as a mask": {"attn_mask": np.array(-0.5)},
+    "a mask and a law": {"attn_mask": random(3, 1, 7) > 0, "scale": "log_n", "is_causal": True},
+    "a float mask and a law of positions": {"attn_mask": random(5, 7), "scale": "ssmax(s=0.3)", "causal": 1},
+    "a soft-cap": {"softcap": 2.5, "is_causal": True},
+    "a whole soft-cap and a mask": {"softcap": 2, "attn_mask": random(5, 7) > 0},
+    "a whole scale": {"scale": 1},
+    "a scale a head": {"scale": random(3, 1)},
+    "a scale a row": {"scale": random(2, 3, 5, dtype="float64"), "softcap": 3.0},
+    "the same scale in an array": {"scale": np.array(0.3, np.float16)},
+    "a softmax": {"normalizer": at.normalizers.Softmax()},
+    "a constant beside the sum": {"normalizer": at.normalizers.SoftmaxN(2), "is_causal": True},
+    "a sink": {"normalizer": at.normalizers.Sink(0.5), "attn_mask": random(5, 7) > 0},
+    "a sink a head": {"normalizer": at.normalizers.Sink([0.5, -1, 2]), "key_lengths": np.array([0, 4])},
+    "a sink a row": {"normalizer": at.normalizers.Sink(random(3, 5)), "softcap": 4.0},
 }
 
 
@@ -94,7 +115,7 @@ def test_rows_and_laws_are_those_of_a_call_with_threads(plain: list[bool], dtype
     wanted = at.attention_statistics(query, key, value, statistics=STATISTICS, num_threads=1, **call)
     same(found, wanted, RESULTS)
     assert plain == [True, False]
-    if "scale" not in call:
+    if "scale" not in call and "normalizer" not in call:
         grad = random(2, 3, 5, 4, dtype=dtype)
         mine = at.attention_gradients(query, key, value, grad, **call)
         theirs = at.attention_gradients(query, key, value, grad, num_threads=1, **call)
@@ -102,7 +123,7 @@ def test_rows_and_laws_are_those_of_a_call_with_threads(plain: list[bool], dtype
         assert plain == [True, False, True, False]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("n_keys", [3, 9])
 def test_gradients_are_those_of_a_call_with_threads(
@@ -119,6 +140,92 @@ def test_gradients_are_those_of_a_call_with_threads(
         assert plain == [True, False]
         same(found, wanted, ARRAYS)
         assert (found.scale, found.law, found.sink) == (wanted.scale, wanted.law, wanted.sink)
+
+
+#: Shapes of query, key and value that share arrays, with their options.
+SHARED: dict[str, tuple[Any, ...]] = {
+    "groups of heads": ((2, 6, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), {"enable_gqa": True}),
+    "one head of keys": ((3, 5, 8), (1, 7, 8), (1, 7, 4), {"attn_mask": random(3, 5, 7) > 0}),
+    "one text of keys": ((2, 3, 5, 8), (3, 7, 8), (1, 3, 7, 4), {"key_lengths": np.array([2, 7])}),
+    "one query": ((5, 8), (3, 7, 8), (3, 7, 4), {"causal": "bottom_right"}),
+    "a value of more texts": ((3, 5, 8), (3, 7, 8), (2, 3, 7, 4), {"scale": 0.3}),
+    "heads last": ((2, 5, 6, 8), (2, 7, 3, 8), (2, 7, 3, 4), {"layout": "bshd", "enable_gqa": True}),
+    "heads last, mask": (
+        (2, 5, 3, 8),
+        (2, 7, 3, 8),
+        (2, 7, 3, 4),
+        {"layout": "bshd", "attn_mask": random(5, 7)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_arrays_are_those_of_a_call_with_threads(plain: list[bool], name: str) -> None:
+    *shapes, call = SHARED[name]
+    arrays = [random(*shape) for shape in shapes]
+    found = at.attention_statistics(*arrays, statistics=STATISTICS, **call)
+    wanted = at.attention_statistics(*arrays, statistics=STATISTICS, num_threads=1, **call)
+    same(found, wanted, RESULTS)
+    assert found.output is not None
+    if "scale" in call:
+        return
+    for given in ({"forward": found, "grad_entropy": 0.3}, {"grad_lse": found.lse}):
+        grad = found.output if "forward" in given else None
+        mine = at.attention_gradients(*arrays, grad, **given, **call)
+        theirs = at.attention_gradients(*arrays, grad, num_threads=1, **given, **call)
+        same(mine, theirs, ARRAYS if grad is not None else ARRAYS[:2])
+    assert plain == [True, False] * 3
+
+
+SMOOTH = (
+    "lse",
+    "entropy",
+    "max_score",
+    "mean_score",
+    "score_variance",
+    "concentration",
+    "max_weight",
+    "renyi2",
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradients_of_statistics_are_those_of_a_call_with_threads(
+    plain: list[bool], dtype: str, saves: bool, name: str
+) -> None:
+    query, grad = random(2, 5, 8, dtype=dtype), random(2, 5, 4, dtype=dtype)
+    key, value = random(2, 7, 8, dtype=dtype), random(2, 7, 4, dtype=dtype)
+    call: dict[str, Any] = {"attn_mask": random(2, 1, 7, dtype=dtype), "softcap": 3.0}
+    saved = at.attention_statistics(query, key, value, statistics=STATISTICS, **call) if saves else None
+    of_rows = [
+        0.5,
+        -2,
+        random(5, dtype="float64"),
+        random(5, 2, dtype=dtype).T,
+        random(2, 1, dtype="float16"),
+    ]
+    for rows in of_rows:
+        given = {f"grad_{name}": rows, "forward": saved, "wanted": (*ARRAYS, "attn_mask"), **call}
+        plain.clear()
+        mine = at.attention_gradients(query, key, value, grad, **given)
+        theirs = at.attention_gradients(query, key, value, grad, num_threads=1, **given)
+        assert plain == [True, False]
+        same(mine, theirs, (*ARRAYS, "attn_mask"))
+
+
+def test_a_mask_of_zeros_and_ones_is_read_by_python(plain: list[bool]) -> None:
+    mask = np.tril(np.ones((4, 4), np.float32))
+    with pytest.warns(UserWarning, match="attn_mask is float and holds 0 and 1 only"):
+        at.attention(*random(3, 4, 8), attn_mask=mask)
+    assert plain == [False]
+
+
+def test_lost_rows_of_a_mask_have_their_reason(plain: list[bool]) -> None:
+    with pytest.warns(UserWarning, match="attn_mask holds NaN or"):
+        at.attention(*random(3, 4, 8), attn_mask=np.array([0.5, np.nan, 0, 0]))
+    assert plain == [True]
 
 
 def test_only_wanted_gradients_are_there(plain: list[bool]) -> None:
@@ -145,22 +252,25 @@ NOT_PLAIN: dict[str, Any] = {
     "a law of what is measured": {"scale": "critical_scale"},
     "a law of the distance": {"scale": "scale_invariant"},
     "a law of Python": {"scale": at.laws.EntropyInvariant(8)},
-    "a whole scale": {"scale": 1},
-    "an array of scales": {"scale": np.ones(4)},
+    "a scale beyond the whole numbers of a float": {"scale": 2**53 + 1},
+    "whole numbers as scales": {"scale": np.ones(4, int)},
+    "a scale with an axis too many": {"scale": np.ones((1, 4))},
+    "a mask of whole numbers": {"attn_mask": np.ones((4, 4), bool).tolist()},
+    "a mask with an axis too many": {"attn_mask": np.ones((1, 4, 4), bool)},
+    "a float mask in a foreign byte order": {"attn_mask": random(4, 4).astype(">f4")},
+    "a sink with an axis too many": {"normalizer": at.normalizers.Sink(np.zeros((1, 4)))},
+    "a sink by its text": {"normalizer": "softmax_1"},
     "is_causal of NumPy": {"is_causal": np.True_},
     "a window that is a list": {"window": [1, 0]},
     "a side of NumPy": {"window": (np.int64(1), 0)},
     "lengths of 32 bits": {"query": random(1, 1, 4, 8), "key_lengths": np.array([3], np.int32)}
     | {name: random(1, 1, 4, 8) for name in ("key", "value")},
     "another normalizer": {"normalizer": "sparsemax"},
-    "a soft-cap": {"softcap": 3.0},
     "an output": {"out": np.empty((4, 8), np.float32)},
-    "grouped heads": {"enable_gqa": True},
     "a list": {"query": random(4, 8).tolist()},
     "a foreign byte order": {"query": random(4, 8).astype(">f4")},
     "an address between numbers": {"query": UNALIGNED},
     "another type": {"value": random(4, 8, dtype="float64")},
-    "keys that are shared": {"query": random(3, 4, 8)},
     "no queries": {"query": random(4, 8)[:0]},
     "no channels of a value": {"value": random(4, 8)[:, :0]},
 }

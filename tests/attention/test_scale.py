@@ -98,7 +98,7 @@ def test_the_text_of_a_law_is_read_once_a_call(monkeypatch: pytest.MonkeyPatch) 
     for text in ("ssmax(s=0.4)", "adaptive_temperature"):
         for call in (
             lambda scale: at.attention(q, k, v, scale=scale, num_threads=1),
-            lambda scale: at.attention_entropy(q, k, scale=scale, distance_bias=None, softcap=2),
+            lambda scale: at.attention_entropy(q, k, scale=scale, distance_bias=None, num_threads=1),
             lambda scale: at.attention_weights(q, k, scale=scale),
             lambda scale: at.attention_state(q, k, v, scale=scale),
             lambda scale: at.attention_gradients(q, k, v, grad_lse=1.0, scale=scale),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attnscale as at
+import numpy as np
 import pytest
 from cases import random_inputs
 
@@ -52,6 +53,54 @@ def functions_entered(call: Callable[[], Any]) -> int:
 def test_a_tiny_call_enters_few_functions(name: str) -> None:
     arrays = tiny()
     assert functions_entered(lambda: CALLS[name](*arrays)) <= MOST_FUNCTIONS[name]
+
+
+#: Calls of heads of 8 queries and keys that the core reads itself, whatever their options.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "a mask": {"attn_mask": np.tril(np.ones((8, 8), bool))},
+    "a float mask": {"attn_mask": np.full((8, 8), -0.5)},
+    "a mask and a law": {"attn_mask": np.tril(np.ones((8, 8), bool)), "scale": at.laws.LogN(base=16)},
+    "a soft-cap": {"softcap": 30.0},
+    "scales": {"scale": np.full((1, 1), 0.3)},
+    "a sink": {"normalizer": at.normalizers.Sink([0.5])},
+    "lengths": {"key_lengths": np.array([5]), "is_causal": True},
+}
+
+
+def package_functions_entered(call: Callable[[], Any]) -> int:
+    """Python functions of the package entered by a call, after a first call has imported its modules."""
+    entered = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += event == "call" and frame.f_globals.get("__name__", "").startswith("attnscale.")
+
+    call()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_tiny_call_with_options_enters_few_functions(name: str) -> None:
+    assert package_functions_entered(lambda: at.attention(*tiny(), **OPTIONS[name])) <= 3
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_training_step_with_options_enters_few_functions(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = [torch.from_numpy(x).requires_grad_() for x in tiny()]
+    options = {n: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for n, x in OPTIONS[name].items()}
+
+    def step() -> None:
+        rows = at.torch.attention_statistics(*arrays, statistics=("entropy",), **options)
+        (rows.output.sum() + rows.entropy.mean()).backward()
+
+    assert package_functions_entered(step) <= 12
 
 
 @pytest.mark.parametrize("name", CALLS)

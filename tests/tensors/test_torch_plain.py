@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.declarations import check_declarations
 
 torch = pytest.importorskip("torch")
+EAGER, FUNCTIONAL = (import_module(f"attnscale.torch.{name}") for name in ("_eager", "_functional"))
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -37,6 +39,7 @@ NUMBERS = {
     "integer": "kDLInt",
     "floating": "kDLFloat",
     "brain_floating": "kDLBfloat",
+    "boolean": "kDLBool",
     "major_version": "DLPACK_MAJOR_VERSION",
 }
 
@@ -77,26 +80,179 @@ def test_numbers_are_those_of_a_call_with_threads(dtype: Any, is_causal: bool, n
     assert torch.equal(at.torch.attention(query, key, value, is_causal=is_causal, scale=0.7), wanted.output)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {},
-        {"is_causal": True},
-        {"window": (2, 0), "key_lengths": np.array([4, 7]), "scale": at.laws.LogN(base=16)},
-        {"causal": "bottom_right", "key_lengths": torch.tensor([5, 7]), "scale": "log_n"},
-    ],
-    ids=["none", "causal", "lengths of NumPy", "lengths of PyTorch"],
-)
-def test_gradients_are_those_of_a_call_with_threads(rows: dict[str, Any]) -> None:
-    tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
-    grad = random(1, 1, 5, 1).expand(2, 3, 5, 8)
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions of the core and of Python that read calls, in order."""
+    seen: list[str] = []
+    names = ("attend_tensors", "differentiate_tensors", "read_call")
+    for module, name in [*((EAGER, name) for name in names), (FUNCTIONAL, "read_call")]:
+        own = getattr(module, name)
 
-    def gradients(**options: Any) -> Any:
-        return torch.autograd.grad(at.torch.attention(*tensors, **rows, **options), tensors, grad)
+        def noted(*given: Any, name: str = name, own: Any = own) -> Any:
+            found = own(*given)
+            if found is not None:
+                seen.append(name)
+            return found
+
+        monkeypatch.setattr(module, name, noted)
+    return seen
+
+
+MASK, BIAS = random(5, 7) > 0, random(2, 1, 5, 7)
+SMOOTH = (
+    "lse",
+    "entropy",
+    "max_score",
+    "mean_score",
+    "score_variance",
+    "concentration",
+    "max_weight",
+    "renyi2",
+)
+#: Options of calls of 2 x 3 heads, 5 queries and 7 keys; tensors of floats get gradients.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "lengths of NumPy": {"window": (2, 0), "key_lengths": np.array([4, 7]), "scale": at.laws.LogN(base=16)},
+    "lengths of PyTorch": {
+        "causal": "bottom_right",
+        "key_lengths": torch.tensor([5, 7]),
+        "scale": "log_n",
+    },
+    "documents": {"document_ids": torch.tensor([0, 0, 1, 1, 1, 2, 2]), "softcap": 2},
+    "a mask": {"attn_mask": MASK, "softcap": 2.5},
+    "a mask and a law": {"attn_mask": MASK[:, :1] | MASK, "scale": "log_n"},
+    "a bias": {"attn_mask": BIAS},
+    "a bias that hides": {"attn_mask": BIAS.masked_fill(~MASK, float("-inf")), "is_causal": True},
+    "scales": {"scale": random(3, 1), "attn_mask": BIAS},
+    "scales of another type": {"scale": random(5, dtype=torch.float64)},
+    "one scale": {"scale": torch.tensor(0.4), "softcap": 3.0},
+    "a sink": {"normalizer": at.normalizers.Sink([0.1, 2, -1]), "attn_mask": MASK},
+    "a learned sink": {"normalizer": torch.tensor(0.4), "attn_mask": BIAS},
+    "a learned sink a head": {"normalizer": random(3), "scale": random(3, 1)},
+    "a learned sink a row": {"normalizer": random(3, 5, dtype=torch.float64), "softcap": 2.0},
+    "a softmax with a constant": {"normalizer": at.normalizers.SoftmaxN(3.0)},
+}
+
+
+def learnable(options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """The options with copies of their tensors of floats that require grad, and these copies."""
+    copied = {
+        name: x.clone().requires_grad_() if torch.is_tensor(x) and x.is_floating_point() else x
+        for name, x in options.items()
+    }
+    others = [x for x in copied.values() if torch.is_tensor(x) and x.requires_grad]
+    if torch.is_tensor(copied.get("normalizer")):
+        copied["normalizer"] = at.torch.Sink(copied["normalizer"])
+    return copied, others
+
+
+@pytest.mark.parametrize(
+    ("of_output", "asked"),
+    [(True, ()), *((True, (name,)) for name in SMOOTH), (True, ("n_visible", *SMOOTH)), (False, SMOOTH)],
+)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gradients_are_those_of_a_call_with_threads(
+    ways: list[str], name: str, of_output: bool, asked: tuple[str, ...]
+) -> None:
+    options, others = learnable(OPTIONS[name])
+    tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
+    grad, factors = random(1, 1, 5, 1).expand(2, 3, 5, 8), [random(3, 1), random(2, 3, 5), torch.tensor(0.5)]
+
+    def gradients(**more: Any) -> Any:
+        found = at.torch.attention_statistics(*tensors, statistics=asked, **options, **more)
+        rows = [getattr(found, each) for each in asked if each in SMOOTH]
+        given = [factors[i % 3].expand_as(x) for i, x in enumerate(rows)]
+        outputs = [found.output, *rows] if of_output else rows
+        return torch.autograd.grad(
+            outputs, [*tensors, *others], [grad, *given] if of_output else given, materialize_grads=True
+        )
 
     found = gradients()
+    assert ways == ["attend_tensors", "differentiate_tensors"]
+    for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("of_mask", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("asked", [(), ("entropy",)])
+def test_gradients_of_other_types_are_those_of_a_call_with_threads(
+    ways: list[str], dtype: Any, of_mask: Any, asked: tuple[str, ...]
+) -> None:
+    tensors = [random(2, 3, n, 8, dtype=dtype).requires_grad_() for n in (5, 7, 7)]
+    mask = random(3, 5, 7, dtype=of_mask).requires_grad_()
+
+    def gradients(**more: Any) -> Any:
+        found = at.torch.attention_statistics(*tensors, statistics=asked, attn_mask=mask, **more)
+        loss = found.output.float().square().sum()
+        return torch.autograd.grad(loss + found.entropy.sum() if asked else loss, [*tensors, mask])
+
+    found = gradients()
+    rounds_twice = dtype == torch.float64 and of_mask.itemsize == 2  # left to Python
+    assert ways == ["attend_tensors", "read_call" if rounds_twice else "differentiate_tensors"]
+    for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+def test_large_halves_are_rounded_by_python(ways: list[str]) -> None:
+    x = random(2**12, 17, dtype=torch.bfloat16).requires_grad_()
+    torch.autograd.grad(at.torch.attention(x, x[:4], x[:4]).float().sum(), x)
+    assert ways == ["attend_tensors", "read_call"]
+
+
+def test_a_call_under_autocast_is_plain(ways: list[str]) -> None:
+    tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
+
+    def gradients(**more: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = at.torch.attention(*tensors, is_causal=True, **more)
+        assert found.dtype == torch.bfloat16
+        return torch.autograd.grad(found.float().square().sum(), tensors)
+
+    found = gradients()
+    assert ways == ["attend_tensors", "differentiate_tensors"]
     for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_groups_of_heads_are_those_of_a_call_with_threads(ways: list[str], layout: str) -> None:
+    shapes = [(2, 6, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)]
+    tensors = [random(*shape) for shape in shapes]
+    tensors = [(x.transpose(1, 2) if layout == "bshd" else x).requires_grad_() for x in tensors]
+
+    def gradients(**more: Any) -> Any:
+        call = {"enable_gqa": True, "layout": layout, "attn_mask": MASK, **more}
+        found = at.torch.attention_statistics(*tensors, statistics=("entropy",), **call)
+        return torch.autograd.grad(found.output.square().sum() - found.entropy.mean(), tensors)
+
+    found = gradients()
+    assert ways == ["attend_tensors", "differentiate_tensors"]
+    for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.stride() == theirs.stride()
+
+
+def test_a_changed_mask_is_noticed() -> None:
+    mask, x = random(5, 5), random().requires_grad_()
+    output = at.torch.attention(x, x, x, attn_mask=mask)
+    mask.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_the_mask_that_was_saved_is_read(ways: list[str]) -> None:
+    """Hooks may keep copies of saved tensors, as those that move them to another memory."""
+    mask, x = random(5, 5), random().requires_grad_()
+    wanted = torch.autograd.grad(at.torch.attention(x, x, x, attn_mask=mask).sum(), x)[0]
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        output = at.torch.attention(x, x, x, attn_mask=mask)
+    mask.zero_()
+    assert torch.equal(torch.autograd.grad(output.sum(), x)[0], wanted)
+    assert ways == ["attend_tensors", "differentiate_tensors"] * 2
 
 
 def test_strides_of_a_view_are_followed() -> None:

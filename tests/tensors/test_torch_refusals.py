@@ -82,7 +82,7 @@ def test_bfloat16_without_ml_dtypes_names_the_argument(place: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     narrow = torch.ones(4, 4) if place == "attn_mask" else torch.ones(2, 1) if place == "scale" else ROWS
     with pytest.raises(TypeError, match=rf"^{place} is a tensor of bfloat16.*ml_dtypes.*{place}.float\(\)$"):
-        at.torch.attention(**{**QKV, place: narrow.bfloat16()})
+        at.torch.attention(**{**QKV, place: narrow.bfloat16()}, num_threads=1)
 
 
 @pytest.mark.parametrize("place", ["attn_mask", "distance_scale", "distance_bias"])

@@ -95,11 +95,20 @@ row_array<double> scales_of_law(const scale_law& law, const key_intervals& inter
   const std::int64_t head_dim = std::max<std::int64_t>(1, call.query.extent(1));
   if (!call.attn_mask || law.meaning() != n_means::visible_keys)
     return law_scales(law, intervals, nullptr, head_dim);
-  const extents rows = call.rows();
+  // Heads without a mask or an interval of their own share their counts.
+  call_arrays hiding;
+  hiding.query = call.query.with_inner(call.query.dimension());
+  hiding.key = call.key.with_inner(call.key.dimension());
+  hiding.attn_mask = call.attn_mask;
+  hiding.mask_type = call.mask_type;
+  hiding.begin = call.begin;
+  hiding.end = call.end;
+  hiding.leading = common_leading({&call.attn_mask, &call.begin, &call.end});
+  const extents rows = hiding.rows();
   row_array<std::int64_t> visible{{rows.begin(), rows.end()}, {}};
   visible.numbers.resize(static_cast<std::size_t>(count_entries(rows)));
   score_problem problem;
-  call.fill(problem);
+  hiding.fill(problem);
   count_visible(problem, visible.numbers.data(), how);
   return law_scales(law, intervals, &visible, head_dim);
 }

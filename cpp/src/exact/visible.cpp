@@ -8,6 +8,7 @@
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
 #include "kernels/simd/float16.hpp"
+#include "machine/thread_cost.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace attnscale {
@@ -61,14 +62,18 @@ void count_visible(const score_problem& problem, std::int64_t* counts, const exe
   constexpr std::int64_t rows = 64;
   const std::int64_t blocks = (problem.n_queries + rows - 1) / rows;
   const auto heads = static_cast<std::int64_t>(problem.heads.size());
-  execution serial = how;
-  if (problem.mask_type == mask_kind::none) serial.num_threads = 1;
-  parallel_for(heads * blocks, serial, [&](std::int64_t task, const stop_signal& stop) {
-    const std::int64_t head = task / blocks, first = task % blocks * rows;
-    const std::int64_t last = std::min(first + rows, problem.n_queries);
-    for (std::int64_t i = first; i < last && !stop.requested(); ++i)
-      counts[head * problem.n_queries + i] = count_row(problem, problem.heads[head], i);
-  });
+  // About a nanosecond for each element of a mask.
+  const std::int64_t keys = problem.mask_type == mask_kind::none ? 0 : problem.n_keys;
+  const double nanoseconds = static_cast<double>(heads) * static_cast<double>(problem.n_queries) *
+                             static_cast<double>(keys);
+  parallel_for(heads * blocks, one_thread_if_short(how, nanoseconds),
+               [&](std::int64_t task, const stop_signal& stop) {
+                 const std::int64_t head = task / blocks, first = task % blocks * rows;
+                 const std::int64_t last = std::min(first + rows, problem.n_queries);
+                 for (std::int64_t i = first; i < last && !stop.requested(); ++i)
+                   counts[head * problem.n_queries + i] =
+                       count_row(problem, problem.heads[head], i);
+               });
 }
 
 }  // namespace attnscale

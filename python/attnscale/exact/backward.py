@@ -298,8 +298,8 @@ def _as_given(call: Call, raw: RawGradients, found: Normalizer | None) -> dict[s
         given["attn_mask"] = raw.attn_mask.astype(call.mask.dtype)
     if found is not None:
         given["sink"] = _of_sink(raw.sink, found)
-        given["bias"] = _of_numbers(raw.bias, getattr(found, "bias", None))
-        given["alpha"] = _of_numbers(raw.alpha, getattr(found, "alpha", None))
+        given["bias"] = of_numbers(raw.bias, getattr(found, "bias", None))
+        given["alpha"] = of_numbers(raw.alpha, getattr(found, "alpha", None))
     return given
 
 
@@ -324,10 +324,10 @@ def _of_sink(rows: NDArray[np.float64] | None, found: Any) -> NDArray[np.float64
     logits = getattr(found, "logits", 0.0)
     if rows is None:
         return np.zeros(np.shape(logits)) if isinstance(found, (Sink, SoftmaxN)) else None
-    return _of_numbers(rows, logits)
+    return of_numbers(rows, logits)
 
 
-def _of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
+def of_numbers(rows: NDArray[np.float64] | None, given: Any) -> NDArray[np.float64] | None:
     """Gradient of a normalizer's numbers: one for all, a head or a row (attnscale.torch)."""
     if rows is None or given is None:
         return None

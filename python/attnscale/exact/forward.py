@@ -31,7 +31,7 @@ def _attend(
     if plain is not None:
         attended, found, has_lost_rows = plain
         if has_lost_rows:
-            warn_of_lost_rows(query, key, value)
+            warn_of_lost_rows(query, key, value, options.get("attn_mask"))
         return attended, found
     check_known(function, options)
     call = Call(query, key, value, options).read()

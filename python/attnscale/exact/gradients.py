@@ -11,6 +11,7 @@ import numpy as np
 
 from .._base.checks import meant, shown
 from .._base.hints import hinted
+from .._base.statistics import DIFFERENTIABLE
 from .._call.arrays import ARRAY
 from .._call.call import Call
 from .._call.names import has_names, is_pattern
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
+#: The gradients of a plain call, in the core's order.
+_OF_PLAIN = ("query", "key", "value", "scale", "attn_mask", "sink")
+#: Statistics whose rows, or gradients by them, a backward pass reads.
+_OF_ROWS = (*DIFFERENTIABLE, "argmax")
 _USUAL = ("query", "key", "value", "scale", "law", "sink", "bias", "alpha")
 
 
@@ -163,13 +168,17 @@ grad_max_weight, grad_renyi2 : array_like, optional
     of_rows = {name: rows for name, rows in of_rows.items() if rows is not None}
     if forward is not None and not isinstance(forward, AttentionStatistics):
         raise TypeError(f"forward must be an AttentionStatistics, got {shown(forward)}")
-    if not of_rows and options.get("scale") is None:  # the core itself reads a plain call
+    if options.get("scale") is None and isinstance(options.get("normalizer", ""), str):
+        # The core itself reads a plain call.
         saved = {} if forward is None else vars(forward)
+        rows, cotangents = tuple(map(saved.get, _OF_ROWS)), tuple(map(of_rows.get, _OF_ROWS))
+        output = saved.get("output")
+        also = True, True, True, False, "attn_mask" in wanted, False
         plain = differentiate_arrays(
-            query, key, value, grad_output, saved.get("output"), saved.get("lse"), options
+            query, key, value, grad_output, output, _OF_ROWS, rows, cotangents, also, options
         )
         if plain is not None:
-            of_plain = dict(zip(("query", "key", "value"), plain, strict=True))
+            of_plain = dict(zip(_OF_PLAIN, plain, strict=True))
             return AttentionGradients(**{name: of_plain[name] for name in wanted if name in of_plain})
     _refuse_names(query, key, value, options.get("layout", "bhsd"))
     call = Call(query, key, value, options).read()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ class Softmax(Normalizer):
     """
 
     name: ClassVar[str] = "softmax"
+    _in_core: ClassVar[None] = None
 
     def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax")
@@ -77,8 +79,13 @@ class SoftmaxN(Normalizer):
         if number("n", self.n) <= 0:
             raise ValueError(f"n must be greater than 0 (Softmax() is n = 0), got {shown(self.n)}")
 
+    @cached_property
+    def _in_core(self) -> float:
+        """The score of the sink."""
+        return math.log(self.n)
+
     def _rule(self, call: CallRows) -> Rule:
-        return Rule("softmax", sink=math.log(self.n))
+        return Rule("softmax", sink=self._in_core)
 
 
 @built_in
@@ -144,6 +151,11 @@ class Sink(Normalizer):
 
     def __hash__(self) -> int:
         return hash((Sink, np.asarray(self.logits).tobytes()))
+
+    @cached_property
+    def _in_core(self) -> Any:
+        """The scores of the sink: a number, or an array of one a head or one a row."""
+        return np.asarray(self.logits, np.float64) if np.ndim(self.logits) else self.logits
 
     def _rule(self, call: CallRows) -> Rule:
         return Rule("softmax", sink=self._per_row(call.row_shape))

@@ -3,24 +3,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from .._base.statistics import DIFFERENTIABLE, KEPT, NAMES, AttentionStatistics, statistic_names
+from .._base.statistics import NAMES, AttentionStatistics, statistic_names
 from .._call.arrays import shape_in
-from .._call.lost_rows import warn_of_lost_rows
 from .._call.options import check_known, takes
-from .._core import attend_tensors, differentiate_tensors
 from ..exact.spans import members_of
-from ._base.arguments import LEARNABLE, N_TENSORS, Arguments, TensorOptions, read_call
+from ._base.arguments import Arguments, TensorOptions, read_call
 from ._base.device import Kernel, backend_of, refuse_jit_trace
-from ._base.private import apply_of, is_eager
-from ._base.tensors import array, check_one_device, on_cpu, swap_heads
-from ._ops import attend_arrays, differentiate, differentiate_as_operator, run
+from ._base.private import is_eager
+from ._base.tensors import check_one_device, on_cpu, swap_heads
+from ._eager import attend_now, attend_plain
+from ._ops import run
 from ._plain.blocks import attend_in_blocks
 from ._triton import _support
 
@@ -161,7 +159,11 @@ def attention_entropy(query: Tensor, key: Tensor, **options: Unpack[TensorOption
     >>> print(f"{at.torch.attention_entropy(q, k).mean():.1f} of at most ln 512 = 6.2 nats")
     5.7 of at most ln 512 = 6.2 nats
     """
-    return _run(attention_entropy, query, key, None, ("entropy",), options)[1]["entropy"]
+    asked = ("entropy",)
+    plain = attend_plain(query, key, None, asked, options)
+    if plain is not None:
+        return plain[1][0]
+    return _run(attention_entropy, query, key, None, asked, options)[1]["entropy"]
 
 
 @takes(TensorOptions)
@@ -254,136 +256,3 @@ def _load_triton(device_type: str) -> None:
     from ._triton._operator import register  # imports Triton, which may take a second
 
     register(device_type)
-
-
-# ---- a plain call, without the dispatcher of PyTorch, which takes longer than a small attention ------
-
-# Results and gradients equal those of the operator ``attend``, which runs where PyTorch compiles, exports,
-# transforms or watches a call.
-
-
-class _Watching(threading.local):
-    """Watches of models in this thread; ``attend`` of the last one replaces :func:`attend_plain`."""
-
-    watchers: tuple[Any, ...] = ()
-
-
-watching = _Watching()
-
-
-def attend_plain(
-    query: Any, key: Any, value: Any, statistics: tuple[str, ...], options: Mapping[str, Any]
-) -> tuple[Tensor | None, tuple[Tensor, ...]] | None:
-    """The output, None without a value, and the statistics of a plain call, read by the core only.
-
-    Returns None for calls with other options, and where PyTorch compiles, transforms or watches the call.
-    """
-    if watching.watchers:
-        return watching.watchers[-1].attend(query, key, value, statistics, options)
-    if query is None or key is None or not is_eager(query, key, value) or torch.is_autocast_enabled("cpu"):
-        return None
-    has_gradient = torch.is_grad_enabled() and (
-        query.requires_grad or key.requires_grad or (value is not None and value.requires_grad)
-    )
-    # The backward pass starts from the log-sum-exp, which costs nothing.
-    kept = (*statistics, "lse") if has_gradient and "lse" not in statistics else statistics
-    plain = attend_tensors(query, key, value, kept, options)
-    if plain is None:
-        return None
-    output, rows, has_lost_rows = plain
-    if has_lost_rows:  # their rows are NaN without a reason given
-        warn_of_lost_rows(*(None if each is None else array(each.detach()) for each in (query, key, value)))
-    if not has_gradient:
-        return output, rows
-    computed = output, dict(zip(kept, rows, strict=True))
-    return _differentiable(computed, statistics, options, query, key, value)
-
-
-def attend_now(
-    call: Arguments, asked: tuple[str, ...], kept: tuple[str, ...]
-) -> tuple[Tensor | None, dict[str, Tensor]]:
-    """Return the output, None without a value, and the requested statistics, if is_eager() accepts the call.
-
-    `kept` adds what a backward pass starts from.
-    """
-    learnable = call.tensors[: len(LEARNABLE)]
-    if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in learnable):
-        return attend_arrays(call, asked)
-    names = tuple(dict.fromkeys(asked))
-    output, rows = _differentiable(attend_arrays(call, kept), names, call, *learnable)
-    return output, dict(zip(names, rows, strict=True))
-
-
-def _differentiable(
-    computed: tuple[Tensor | None, dict[str, Tensor]],
-    asked: tuple[str, ...],
-    call: Arguments | Mapping[str, Any],
-    *learnable: Tensor | None,
-) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """Return the output and the requested statistics, with gradients by the learnable tensors."""
-    found = _apply((computed, asked, call), *learnable)
-    return (None, found) if computed[0] is None else (found[0], found[1:])
-
-
-class _Attend(torch.autograd.Function):
-    """Autograd node of attention that was already computed.
-
-    Tensors that may have a gradient are separate arguments. A plain call has query, key and value, and its
-    options in place of the call; they are read if more than the core is needed.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        given: tuple[tuple[Tensor | None, dict[str, Tensor]], tuple[str, ...], Arguments | Mapping[str, Any]],
-        *learnable: Tensor | None,
-    ) -> Any:
-        (output, rows), asked, call = given
-        ctx.asked, ctx.kept = asked, tuple(name for name in rows if name in KEPT)
-        if isinstance(call, Arguments):
-            ctx.form, tensors = call[N_TENSORS:], call.tensors
-        else:
-            ctx.form, ctx.options, tensors = None, call, learnable
-        ctx.save_for_backward(*tensors, output, *(rows[name] for name in ctx.kept))
-        ctx.set_materialize_grads(False)
-        if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
-            ctx.mark_non_differentiable(*counts)
-        return (*(() if output is None else (output,)), *(rows[name] for name in asked))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        saved, wanted, form = ctx.saved_tensors, ctx.needs_input_grad[1:], ctx.form
-        *tensors, output = saved[: len(saved) - len(ctx.kept)]
-        kept = dict(zip(ctx.kept, saved[len(saved) - len(ctx.kept) :], strict=True))
-        eager = not torch.is_grad_enabled() and is_eager(*saved, *grads)
-        of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
-        if form is None:
-            query, key, value = tensors
-            if eager and of_output is not None and all(each is None for each in of_rows):
-                lse = kept["lse"]
-                plain = differentiate_tensors(query, key, value, of_output, output, lse, ctx.options)
-                if plain is not None:
-                    return (None, *plain)
-            call = read_call(query, key, value, ctx.options)
-            tensors, form, wanted = call.tensors, call[N_TENSORS:], _with_others(wanted)
-        given = dict(zip(ctx.asked, of_rows, strict=True))
-        rows = (
-            output,
-            *(kept.get(name) for name in KEPT),
-            of_output,
-            *(given.get(name) for name in DIFFERENTIABLE),
-        )
-        found = (
-            differentiate(Arguments._make((*tensors, *form)), rows, wanted)
-            if eager
-            else differentiate_as_operator(tensors, form, rows, wanted)
-        )
-        return (None, *(found if ctx.form is not None else found[:3]))
-
-
-_apply = apply_of(_Attend)
-
-
-def _with_others(wanted: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Whether each learnable tensor has a gradient, for a plain call, which has the first three."""
-    return (*wanted, *(False,) * (len(LEARNABLE) - len(wanted)))

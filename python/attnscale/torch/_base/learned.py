@@ -143,6 +143,10 @@ class Sink:
             )
         self.logits = logits
 
+    @property
+    def _in_core(self) -> Tensor:
+        return self.logits
+
 
 class Sigmoid:
     """:class:`attnscale.normalizers.Sigmoid` with a bias that is a tensor.

@@ -30,7 +30,8 @@ from .._base.private import (
     tree_leaves,
     without_dispatch_modes,
 )
-from .._functional import attention_statistics, watching
+from .._eager import watching
+from .._functional import attention_statistics
 from .axes import kin_of
 from .calls import Place, SeenCall
 from .fast_path import parts, with_padding_cut

@@ -22,7 +22,8 @@ from .._base.arguments import TensorOptions, read_call
 from .._base.autograd import by_loop, compute_again
 from .._base.learned import Sink as LearnedSink
 from .._base.tensors import joined
-from .._functional import attention_statistics, watching
+from .._eager import watching
+from .._functional import attention_statistics
 from .._ops import row_weights
 from .._plain.blocks import scales_of_rows
 from .._plain.scores import Visible

@@ -25,7 +25,7 @@ class Positions(Tabled):
         One entry for each position and group of equal layers: ``layers``, ``position``, and the multipliers
         ``rotated``, ``unrotated`` and ``capped`` (behind the soft-cap) that there are, or the ``refusal``.
     warnings : tuple of str
-        Those of the plan.
+        Warnings of the plan.
     """
 
     alike: tuple[dict[str, Any], ...]

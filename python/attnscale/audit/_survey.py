@@ -193,7 +193,7 @@ def survey(
     Returns
     -------
     Survey
-        After Ctrl-C that of the configs before, if there are any.
+        After Ctrl-C it has the configs that were read.
 
     Raises
     ------

@@ -168,7 +168,7 @@ def compare(
     Returns
     -------
     LawComparison
-        After Ctrl-C that of the finished laws, if there are any.
+        After Ctrl-C it has the finished laws.
 
     Raises
     ------

@@ -291,7 +291,7 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        After Ctrl-C that of the finished lengths, if there are any.
+        After Ctrl-C it has the finished lengths.
 
     Raises
     ------

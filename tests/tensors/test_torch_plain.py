@@ -233,7 +233,6 @@ def test_groups_of_heads_are_those_of_a_call_with_threads(ways: list[str], layou
     assert ways == ["attend_tensors", "differentiate_tensors"]
     for ours, theirs in zip(found, gradients(num_threads=1), strict=True):
         assert torch.equal(ours, theirs)
-        assert ours.stride() == theirs.stride()
 
 
 def test_a_changed_mask_is_noticed() -> None:

@@ -32,18 +32,18 @@ class tensor_library {
  public:
   /// The library of a tensor, if it has the table of functions.
   static std::optional<tensor_library> of(py::handle tensor) {
-    PyObject* const found = PyObject_GetAttrString(
-        reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr())), dlpack::attribute);
-    if (!found) {
-      PyErr_Clear();
-      return std::nullopt;
+    // The calls of a thread are on tensors of one type, which is kept alive.
+    thread_local PyTypeObject* last_type = nullptr;
+    thread_local const dlpack::functions* last = nullptr;
+    PyTypeObject* const type = Py_TYPE(tensor.ptr());
+    if (type != last_type) {
+      const dlpack::functions* const found = functions_of(type);
+      if (!found) return std::nullopt;
+      Py_INCREF(type);
+      Py_XDECREF(reinterpret_cast<PyObject*>(last_type));
+      last_type = type, last = found;
     }
-    const auto owned = py::reinterpret_steal<py::object>(found);
-    if (!PyCapsule_IsValid(found, dlpack::capsule)) return std::nullopt;
-    const auto* functions =
-        static_cast<const dlpack::functions*>(PyCapsule_GetPointer(found, dlpack::capsule));
-    if (functions->offered.major != dlpack::major_version || !functions->lend) return std::nullopt;
-    return tensor_library(functions);
+    return tensor_library(last);
   }
 
   /// A tensor on the CPU of an element type of the core, whose last `inner` axes are the core's; it
@@ -82,6 +82,18 @@ class tensor_library {
 
  private:
   explicit tensor_library(const dlpack::functions* functions) : functions_(functions) {}
+
+  /// The table of functions of a type, or null.
+  static const dlpack::functions* functions_of(PyTypeObject* type) {
+    const auto found = py::reinterpret_steal<py::object>(
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), dlpack::attribute));
+    if (!found) PyErr_Clear();
+    if (!found || !PyCapsule_IsValid(found.ptr(), dlpack::capsule)) return nullptr;
+    const auto* functions =
+        static_cast<const dlpack::functions*>(PyCapsule_GetPointer(found.ptr(), dlpack::capsule));
+    const bool serves = functions->offered.major == dlpack::major_version && functions->lend;
+    return serves ? functions : nullptr;
+  }
 
   /// A tensor on the CPU; nullopt for anything else.
   std::optional<dlpack::tensor> lend(py::handle object) const {

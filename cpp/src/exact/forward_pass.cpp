@@ -10,16 +10,18 @@
 namespace attnscale::detail {
 
 forward_pass::forward_pass(const gradient_problem& problem, const execution& how) : p_(problem) {
+  const bool lacks_output = needs_output() && !p_.heads[0].output;
+  if (!lacks_output && !lacks_statistics()) return;
   attention_problem rest = p_;
   rest.statistics = {};
-  if (needs_output() && !p_.heads[0].output) {
+  if (lacks_output) {
     add_output(rest);
   } else {
     for (attention_head& head : rest.heads) head.output = nullptr;
     rest.value_dim = 0;
   }
   add_statistics(rest);
-  if (rest.statistics.any() || rest.heads[0].output) run(rest, how);
+  run(rest, how);
 }
 
 bool forward_pass::needs_output() const { return p_.gradients[0].grad_output != nullptr; }
@@ -29,6 +31,13 @@ bool forward_pass::needs(statistic which) const {
   for (const statistic_gradient& each : statistic_gradients)
     needed = needed || (p_.cotangents[each.which] && each.needs.contains(which));
   return needed;
+}
+
+bool forward_pass::lacks_statistics() const {
+  for (std::size_t i = 0; i < statistic_names.size(); ++i)
+    if (const auto which = static_cast<statistic>(i); !p_.statistics[which] && needs(which))
+      return true;
+  return false;
 }
 
 void forward_pass::add_statistics(attention_problem& rest) {

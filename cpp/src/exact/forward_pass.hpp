@@ -37,6 +37,7 @@ class forward_pass {
  private:
   bool needs(statistic which) const;
   bool needs_output() const;
+  bool lacks_statistics() const;
   void add_statistics(attention_problem& rest);
   void add_output(attention_problem& rest);
   double read(const void* rows, std::int64_t row) const;

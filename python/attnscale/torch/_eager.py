@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,7 +107,14 @@ class _AttendPlain(torch.autograd.Function):
                 query, key, value, of_output, output, names, rows, of_rows, wanted, options
             )
             if plain is not None:
-                return (None, *_typed(plain, value, scale, sink, wanted))
+                d_query, d_key, d_value, d_scale, d_mask, d_sink = plain
+                if d_value is None and wanted[2]:  # the output is not in the loss
+                    d_value = torch.zeros_like(value)
+                if d_scale is not None:
+                    d_scale = _typed(sum_over_repeats(array(d_scale), tuple(scale.shape)), scale)
+                if d_sink is not None:
+                    d_sink = _typed(of_numbers(array(d_sink), sink), sink)
+                return None, d_query, d_key, d_value, d_scale, d_mask, d_sink
         call = read_call(query, key, value, options)
         kept, given = dict(zip(names, rows, strict=True)), dict(zip(names, of_rows, strict=False))
         of_all = *wanted[:5], False, False, wanted[5], False, False  # in the order of LEARNABLE
@@ -119,22 +125,10 @@ class _AttendPlain(torch.autograd.Function):
 _apply_plain = apply_of(_AttendPlain)
 
 
-def _typed(
-    plain: tuple[Any, ...],
-    value: Tensor | None,
-    scale: Tensor | None,
-    sink: Tensor | None,
-    wanted: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
-    """The gradients of a plain call, each in the form of its tensor."""
-    d_query, d_key, d_value, d_scale, d_mask, d_sink = plain
-    if d_value is None and wanted[2]:  # the output is not in the loss
-        d_value = torch.zeros_like(value)
-    if d_scale is not None and scale is not None:
-        d_scale = tensor(sum_over_repeats(array(d_scale), tuple(scale.shape))).to(scale.dtype)
-    if d_sink is not None and sink is not None:
-        d_sink = tensor(np.asarray(of_numbers(array(d_sink), sink))).to(sink.dtype)
-    return d_query, d_key, d_value, d_scale, d_mask, d_sink
+def _typed(gradient: Any, given: Tensor) -> Tensor:
+    """The gradient of a tensor, in its type."""
+    found: Tensor = tensor(gradient).to(given.dtype)
+    return found
 
 
 def _without_tensors(options: Mapping[str, Any]) -> Mapping[str, Any]:

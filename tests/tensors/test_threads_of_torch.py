@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 
-import attnscale as at
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,7 +19,7 @@ pytestmark = [
         "OpenMP" not in torch.__config__.parallel_info().split("ATen parallel backend:")[-1],
         reason="this PyTorch has other threads",
     ),
-    pytest.mark.skipif(at.get_num_threads() < 2, reason="needs two CPUs"),
+    pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two CPUs"),
 ]
 
 BEGIN = """
@@ -42,16 +42,26 @@ def output_of(code: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_call_uses_the_threads_of_pytorch() -> None:
-    code = """
+@pytest.mark.parametrize("f", ["at.attention", "at.torch.attention"])
+def test_a_call_uses_the_threads_of_pytorch(f: str) -> None:
+    """The first call does; later ones may avoid threads that came late."""
+    code = f"""
+    import attnscale.torch
     x @ x.mT
     before = threads()
-    work(x), at.attention(x.numpy(), x.numpy(), x.numpy(), num_threads=2)
-    import attnscale.torch
-    work(x, at.torch.attention)
+    work(x, {f})
     print(threads() - before, at.show_config()["threads_library"] in open("/proc/self/maps").read())
     """
     assert output_of(code) == ["0", "True"]
+
+
+def test_a_tensor_brings_the_threads_of_pytorch() -> None:
+    code = """
+    before = at.show_config()["threads_library"]
+    work(x)
+    print(before, at.show_config()["threads_library"] == before)
+    """
+    assert output_of(code) == ["attnscale", "False"]
 
 
 def test_results_do_not_depend_on_whose_threads_compute() -> None:

@@ -107,7 +107,7 @@ struct team_job {
   std::atomic<int> inside{0};
   const std::thread::id caller = std::this_thread::get_id();
   const unsigned forks_before = forks.load();
-  clock::time_point began, ended;  // of the caller's part
+  clock::time_point began{}, ended{};  // of the caller's part
   std::jmp_buf out = {};
 
   bool forked() const { return forks.load() != forks_before; }

@@ -324,7 +324,7 @@ TEST_CASE("GNU's runtime runs loops on the threads of its own regions") {
   CHECK(own.size() == 2);
 }
 
-TEST_CASE("a child of a fork has no team, and computes") {
+TEST_CASE("a child of a fork has no team, and computes" * doctest::test_suite("fork")) {
   if (gnu_runtime() == nullptr) return;
   const adopted here(real_team());
   CHECK(sum_in_parallel() == 4950);
@@ -336,7 +336,8 @@ TEST_CASE("a child of a fork has no team, and computes") {
         }) == 0);
 }
 
-TEST_CASE("a fork inside a loop on the team ends the loop in the child by an error") {
+TEST_CASE("a fork inside a loop on the team ends the loop in the child by an error" *
+          doctest::test_suite("fork")) {
   if (gnu_runtime() == nullptr) return;
   const adopted here(real_team());
   static pid_t child;

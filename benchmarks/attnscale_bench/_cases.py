@@ -18,6 +18,7 @@ from . import _normalizer_cases as normalizers
 from . import _peer_cases as peer
 from . import _process_cases as process
 from . import _random_cases as random
+from . import _short_cases as short
 from . import _solve_cases as solve
 from . import _tensor_cases as tensors
 from . import _variant_cases as variant
@@ -134,6 +135,9 @@ CASES: dict[str, Case] = {
     "overhead": Case(attention.call_overhead),
     "tensor_overhead": Case(tensors.tensor_overhead),
     "gradients_overhead": Case(tensors.gradients_overhead),
+    "options": Case(short.arrays_with_options),
+    "options_on_tensors": Case(short.tensors_with_options),
+    "options_in_gradients": Case(short.gradients_with_options),
     "tensors_8": Case(partial(tensors.forward_on_tensors, heads=8, targets=tensors.FORWARD_8)),
     "tensors_1": Case(partial(tensors.forward_on_tensors, heads=1, targets=tensors.FORWARD_1)),
     "tensors_step": Case(

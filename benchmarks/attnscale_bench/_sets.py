@@ -24,13 +24,15 @@ SETS: dict[str, CaseSet] = {
     ),
     "short": CaseSet(
         "How fast are calls on short sequences, down to the smallest?",
-        ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead"),
+        ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead", "options"),
     ),
     "tensors": CaseSet(
         "What overhead do tensors of PyTorch add to short calls?",
         (
             "tensor_overhead",
             "gradients_overhead",
+            "options_on_tensors",
+            "options_in_gradients",
             "tensors_8",
             "tensors_1",
             "tensors_step",

@@ -12,6 +12,7 @@ import numpy as np
 from . import _attention_cases as attention
 from . import _bfloat16_cases as bfloat16
 from . import _gradient_cases as gradient
+from . import _in_model_cases as in_model
 from . import _jax_cases as jax
 from . import _model_cases as model
 from . import _normalizer_cases as normalizers
@@ -83,7 +84,12 @@ CASES: dict[str, Case] = {
     "step_sparse": Case(partial(gradient.sparse_step, n=2048), slow=True),
     "training_step": Case(partial(model.training_step, target=at_least(1.0)), slow=True),
     "hybrid_steps": Case(model.hybrid_steps, slow=True),
-    "entropy_in_a_loss": Case(gradient.entropy_by_hand, slow=True),
+    "entropy_in_a_loss": Case(
+        partial(
+            tensors.entropy_in_a_loss, targets={256: at_least(3.5), 1024: at_least(6), 3072: at_least(5)}
+        ),
+        slow=True,
+    ),
     "avx2": Case(process.avx2_level),
     "float64": Case(partial(attention.forward, n=3072, head_dim=64, dtype=np.float64, share=at_least(0.75))),
     "on_top": Case(attention.on_top),
@@ -135,9 +141,6 @@ CASES: dict[str, Case] = {
     "overhead": Case(attention.call_overhead),
     "tensor_overhead": Case(tensors.tensor_overhead),
     "gradients_overhead": Case(tensors.gradients_overhead),
-    "options": Case(short.arrays_with_options),
-    "options_on_tensors": Case(short.tensors_with_options),
-    "options_in_gradients": Case(short.gradients_with_options),
     "tensors_8": Case(partial(tensors.forward_on_tensors, heads=8, targets=tensors.FORWARD_8)),
     "tensors_1": Case(partial(tensors.forward_on_tensors, heads=1, targets=tensors.FORWARD_1)),
     "tensors_step": Case(
@@ -146,8 +149,44 @@ CASES: dict[str, Case] = {
     "tensors_step_smallest": Case(
         partial(tensors.step_on_tensors, heads=1, head_dim=16, targets=tensors.STEP_16)
     ),
-    "small_model_step": Case(partial(tensors.small_model_step, target=at_least(1.0)), slow=True),
+    "options_16": Case(
+        partial(
+            short.options,
+            targets={"mask": at_most(1.5), "mask_law": at_most(2), "softcap": at_most(1.3)},
+        )
+    ),
+    "tensors_mask_16": Case(partial(short.mask_on_tensors, target=at_most(1.1))),
+    "tensors_step_16": Case(
+        partial(
+            short.gradients,
+            targets={"plain": at_most(1.2), "mask": at_most(1.5), "entropy": at_most(0.5)},
+        )
+    ),
+    "behind_step": Case(
+        partial(
+            in_model.steps_behind_operator,
+            targets={128: at_least(1.5), 256: at_least(1.4), 512: at_least(1.45), 1024: at_least(1.4)},
+        )
+    ),
+    "behind_decode": Case(partial(in_model.decode_behind_operator, targets=(at_least(0.88), at_least(1.15)))),
+    "behind_product": Case(in_model.numpy_behind_product),
+    "gpt_step": Case(
+        partial(
+            in_model.gpt_steps,
+            targets={(1, 2048): at_least(1.25), (2, 512): at_least(1.2), (8, 128): at_least(1.08)},
+        ),
+        slow=True,
+    ),
+    "gpt_inference": Case(partial(in_model.gpt_inference, targets={(1, 2048): at_least(1.25)}), slow=True),
+    "gpt_step_jax": Case(
+        partial(
+            in_model.gpt_steps_in_jax,
+            targets={(1, 2048): at_least(1), (2, 512): at_least(1), (8, 128): at_least(1)},
+        ),
+        slow=True,
+    ),
     "import": Case(process.import_time),
+    "version": Case(partial(process.version_time, target=at_most(1.4))),
     "interrupt": Case(process.interrupted),
     **{
         name: Case(

@@ -15,7 +15,7 @@ from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Session, random_heads
 from ._timing import Action
 
-__all__ = ["backward", "causal", "entropy_by_hand", "on_top", "sparse_step", "step"]
+__all__ = ["backward", "causal", "on_top", "sparse_step", "step"]
 
 Array = NDArray[Any]
 
@@ -103,25 +103,6 @@ def step(session: Session, name: str, *, n: int, target: Target) -> list[Row]:
     flops = 14.0 * 8 * n * n * 64
     what = f"forward and backward faster than torch, 8 x {n} x 64"
     return [_against(measured, name, what, flops, target)]
-
-
-def entropy_by_hand(session: Session, name: str) -> list[Row]:
-    """Output and entropy in a loss, forward and backward, against autograd over the matrices in memory."""
-    n = 1024 if session.quick else 3072
-    q, k, v, grad, rows = _pass(8, n, 64)
-    ones = np.ones_like(rows.lse)
-
-    def both() -> object:
-        rows = attention_statistics(q, k, v)
-        return attention_gradients(q, k, v, grad, grad_entropy=ones, forward=rows)
-
-    candidates: dict[str, Action] = {OURS: both}
-    if session.torch is not None:
-        candidates["torch"] = session.torch.output_and_entropy_step(q, k, v, grad)
-    measured = session.measure(candidates)
-    flops = 14.0 * 8 * n * n * 64
-    what = f"output and entropy in a loss faster than torch by hand, 8 x {n} x 64"
-    return [_against(measured, name, what, flops, at_least(5))]
 
 
 def sparse_step(session: Session, name: str, *, n: int) -> list[Row]:

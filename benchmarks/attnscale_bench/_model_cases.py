@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ._models import study_step
 from ._process_cases import resident, run_python
 from ._rows import Row, Target, Unit, skipped
 from ._session import OURS, Session
-from ._timing import Action, Estimate
+from ._timing import Estimate
 
 __all__ = ["hybrid_steps", "print_hybrid_step", "training_step"]
 
@@ -21,32 +22,8 @@ def training_step(session: Session, name: str, *, target: Target) -> list[Row]:
     what = "training step of the model of T15 faster than torch, 3 x 128, 32 x 64"
     if session.torch is None:
         return [skipped(name, what, Unit.RATIO, "torch is not installed", target)]
-    measured = session.measure({OURS: _step("attnscale"), "torch": _step("torch")})
-    return [measured.row(name, what, Unit.RATIO, lambda m: m.speedup("torch"), target, flops=0.0)]
-
-
-def _step(implementation: str) -> Action:
-    """A step of training with either implementation, from the same weights, batches and masks."""
-    import torch
-    from studies.length_generalization import LengthGeneralization
-    from studies.models.masked import masked_loss
-    from studies.models.transformer import Mixing, Transformer
-
-    study = LengthGeneralization()
-    generator = torch.Generator().manual_seed(0)
-    stream: Any = torch.randint(2, study.vocabulary, (100_000,), generator=generator)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        mix = Mixing(implementation=implementation)
-        model = Transformer(study.vocabulary, study.layers, study.width, study.heads, mix)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=study.learning_rate)
-
-    def step() -> object:
-        optimizer.zero_grad(set_to_none=True)
-        masked_loss(model, stream, study.batch, study.train_length, study.masked, generator).backward()
-        return optimizer.step()
-
-    return step
+    measured = session.measure({OURS: study_step("attnscale"), "torch": study_step("torch")})
+    return [measured.row(name, what, Unit.RATIO, lambda m: m.speedup("torch"), target)]
 
 
 def hybrid_steps(session: Session, name: str) -> list[Row]:

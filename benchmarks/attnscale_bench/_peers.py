@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
@@ -44,10 +44,21 @@ class Torch:
     def __init__(self, module: Any) -> None:
         self.module = module
 
+    @property
+    def fused(self) -> Callable[..., Any]:
+        """PyTorch's own attention; only tensors of four axes take its fast path."""
+        function: Callable[..., Any] = self.module.nn.functional.scaled_dot_product_attention
+        return function
+
     def attention(self, query: Array, key: Array, value: Array, *, is_causal: bool = False) -> Action:
-        """scaled_dot_product_attention with a batch axis in front: only 4-D input takes its fast path."""
-        fused = self.module.nn.functional.scaled_dot_product_attention
-        return self.call(partial(fused, is_causal=is_causal), query, key, value)
+        """scaled_dot_product_attention with a batch axis in front."""
+        return self.call(partial(self.fused, is_causal=is_causal), query, key, value)
+
+    def step(self, attend: Callable[..., Any], tensors: Sequence[Any]) -> Action:
+        """Forward and backward pass of a function of tensors; the gradient of the output is 1."""
+        inputs = [tensor.requires_grad_() for tensor in tensors]
+        ones = self.module.ones_like(inputs[-1])
+        return lambda: self.module.autograd.grad(attend(*inputs), inputs, ones)
 
     def call(self, function: Callable[..., object], *arrays: Array) -> Action:
         """A function of tensors with a batch axis in front, without gradients."""
@@ -89,17 +100,15 @@ class Torch:
         wanted, gradients = self._tensor(grad)[None], self.module.autograd.grad
         return lambda: gradients(call(), inputs, wanted)
 
-    def output_and_entropy_step(self, query: Array, key: Array, value: Array, grad: Array) -> Action:
-        """Gradients of output and entropy by autograd, from the formulas in full."""
-        q, k, v = (self.module.from_numpy(array).requires_grad_() for array in (query, key, value))
-        wanted = self.module.from_numpy(grad)
+    def output_and_entropy_step(self, query: Array, key: Array, value: Array) -> Action:
+        """Gradients of the sums of output and entropy by autograd, from the formulas in full."""
+        q, k, v = (tensor.requires_grad_() for tensor in self.tensors(query, key, value))
 
         def call() -> object:
             scores = q @ k.mT * q.shape[-1] ** -0.5
-            lse = scores.logsumexp(-1)
-            weights = (scores - lse[..., None]).exp()
-            entropy = lse - (weights * scores).sum(-1)
-            return self.module.autograd.grad(((weights @ v) * wanted).sum() + entropy.sum(), (q, k, v))
+            weights = scores.softmax(-1)
+            entropy = scores.logsumexp(-1) - (weights * scores).sum(-1)
+            return self.module.autograd.grad((weights @ v).sum() + entropy.sum(), (q, k, v))
 
         return call
 
@@ -111,9 +120,8 @@ class Torch:
 
     def _fused(self, *arrays: Array) -> tuple[list[Any], Callable[[], Any]]:
         """Tensors that require gradients, and PyTorch's fused attention of them."""
-        fused = self.module.nn.functional.scaled_dot_product_attention
         tensors = [tensor.requires_grad_() for tensor in self.tensors(*arrays)]
-        return tensors, lambda: fused(*tensors)
+        return tensors, lambda: self.fused(*tensors)
 
     def article_attention(self, query: Array, key: Array, value: Array, *, efficient: bool) -> Action:
         """Dot-product or efficient attention as in article 003, with an axis of heads."""

@@ -10,15 +10,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attnscale import attention_entropy, show_config
 
-from ._rows import Row, Unit, at_least, at_most, skipped
+from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Session
-from ._timing import Estimate, estimate
+from ._timing import Estimate, Samples, estimate
 
 __all__ = [
     "additional_memory",
@@ -28,6 +31,7 @@ __all__ = [
     "print_memory_growth",
     "resident",
     "run_python",
+    "version_time",
 ]
 
 
@@ -99,17 +103,40 @@ def resident(field: str) -> int:
     raise RuntimeError(f"/proc/self/status has no {field}")
 
 
-def import_time(session: Session, name: str) -> list[Row]:
-    """`import attnscale` in a process with NumPy, from bytecode, as after an installation with pip."""
-    script = "import time, numpy; t = time.perf_counter(); import attnscale; print(time.perf_counter() - t)"
+@contextmanager
+def _python_from_bytecode(session: Session) -> Iterator[Callable[..., str]]:
+    """A function like `_python` whose processes share bytecode, as after an installation with pip."""
     with tempfile.TemporaryDirectory() as folder:
-        compiled = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
-        _python(session, "-c", script, **compiled)
-        seconds = [float(_python(session, "-c", script, **compiled)) for _ in range(session.rounds)]
+        yield partial(_python, session, PYTHONPYCACHEPREFIX=folder, PYTHONDONTWRITEBYTECODE="")
+
+
+def import_time(session: Session, name: str) -> list[Row]:
+    """`import attnscale` in a process with NumPy, from bytecode."""
+    script = "import time, numpy; t = time.perf_counter(); import attnscale; print(time.perf_counter() - t)"
+    with _python_from_bytecode(session) as python:
+        python("-c", script)
+        seconds = [float(python("-c", script)) for _ in range(session.rounds)]
     found = estimate(seconds)
     what = "import attnscale, over NumPy"
     samples = {OURS: seconds}
     return [Row(name, what, Unit.MILLISECONDS, found, at_most(0.05), found.value, samples=samples)]
+
+
+def version_time(session: Session, name: str, *, target: Target) -> list[Row]:
+    """A process of `attnscale --version` over one of `import attnscale`, in turns, from bytecode."""
+    commands = {OURS: ("-m", "attnscale", "--version"), "import": ("-c", "import attnscale")}
+    wall: dict[str, list[float]] = {who: [] for who in commands}
+    with _python_from_bytecode(session) as python:
+        for turn in range(session.rounds + 1):
+            for who, command in commands.items():
+                start = time.perf_counter()
+                python(*command)
+                if turn > 0:  # the first process writes the bytecode
+                    wall[who].append(time.perf_counter() - start)
+    samples = Samples(wall, {})
+    found = samples.ratio(OURS, "import")
+    what = "attnscale --version over import attnscale"
+    return [Row(name, what, Unit.RATIO, found, target, samples.seconds(OURS), samples=wall)]
 
 
 class _Alarm(Exception):

@@ -24,21 +24,24 @@ SETS: dict[str, CaseSet] = {
     ),
     "short": CaseSet(
         "How fast are calls on short sequences, down to the smallest?",
-        ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead", "options"),
+        ("forward_512_64", "forward_512_128", "forward_512_32", "jax_512", "short", "overhead", "options_16"),
     ),
     "tensors": CaseSet(
         "What overhead do tensors of PyTorch add to short calls?",
         (
             "tensor_overhead",
             "gradients_overhead",
-            "options_on_tensors",
-            "options_in_gradients",
             "tensors_8",
             "tensors_1",
             "tensors_step",
             "tensors_step_smallest",
-            "small_model_step",
+            "tensors_mask_16",
+            "tensors_step_16",
         ),
+    ),
+    "in_a_model": CaseSet(
+        "How fast is a call in a model, behind operators of other libraries?",
+        ("behind_step", "behind_decode", "behind_product", "gpt_step", "gpt_inference", "gpt_step_jax"),
     ),
     "masks": CaseSet(
         "How much of the work that a causal mask or a window saves is saved in time?",
@@ -109,7 +112,7 @@ SETS: dict[str, CaseSet] = {
     ),
     "footprint": CaseSet(
         "How much memory does a call need, how much time the import, and how soon does Ctrl-C end a call?",
-        ("memory", "import", "interrupt"),
+        ("memory", "import", "version", "interrupt"),
     ),
     "peers": CaseSet(
         "How does attention compare with that of every other installed package, at all lengths?",

@@ -1,128 +1,101 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases of calls of 16 tokens with options, whose reading may exceed the kernels' time."""
+"""Cases of calls on 16 tokens with a mask, a law, a soft-cap, or entropy in the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import attnscale as at
 import numpy as np
+from numpy.typing import NDArray
 
-from ._rows import Row, Target, Unit, at_most, skipped
+from ._rows import Row, Target, Unit, skipped
 from ._session import OURS, Measured, Session, random_heads
+from ._tensor_cases import output_and_entropy_step
 from ._timing import Action, Estimate
 
-__all__ = ["arrays_with_options", "gradients_with_options", "tensors_with_options"]
+__all__ = ["gradients", "mask_on_tensors", "options"]
 
-_SHAPE = "4 x 16 x 16"
+_HEADS, _N, _HEAD_DIM = 4, 16, 16
+_SIZE = f"{_HEADS} x {_N} x {_HEAD_DIM}"
 
 
-def arrays_with_options(session: Session, name: str) -> list[Row]:
-    """Time of calls on arrays with a mask, a law or a soft-cap over that of the plain call."""
-    q, k, v = random_heads(4, 16, 16)
-    mask, law = _mask(), at.laws.LogN(base=16)
-    calls: dict[str, tuple[dict[str, Any], Target]] = {
-        "mask": ({"attn_mask": mask}, at_most(1.5)),
-        "mask_and_law": ({"attn_mask": mask, "scale": law}, at_most(2)),
-        "softcap": ({"softcap": 30.0}, at_most(1.3)),
+def _mask() -> NDArray[Any]:
+    """Two of three keys, and that of the row itself."""
+    return np.asarray((np.random.default_rng(2).random((_N, _N)) < 2 / 3) | np.eye(_N, dtype=bool))
+
+
+def options(session: Session, name: str, *, targets: dict[str, Target]) -> list[Row]:
+    """Time of a call of NumPy arrays with options over that of the plain call."""
+    arrays, mask = random_heads(_HEADS, _N, _HEAD_DIM), _mask()
+    given: dict[str, tuple[str, dict[str, Any]]] = {
+        "mask": ("call with a mask", {"attn_mask": mask}),
+        "mask_law": ("  with a mask and a law", {"attn_mask": mask, "scale": "log_n"}),
+        "softcap": ("  with a soft-cap", {"softcap": 20.0}),
     }
-    candidates: dict[str, Action] = {OURS: lambda: at.attention(q, k, v)}
-    candidates |= {call: partial(at.attention, q, k, v, **options) for call, (options, _) in calls.items()}
-    measured = session.measure(candidates)
+    calls: dict[str, Action] = {
+        who: partial(at.attention, *arrays, **chosen) for who, (_, chosen) in given.items()
+    }
+    measured = session.measure({OURS: partial(at.attention, *arrays), **calls})
     return [
         measured.row(
-            f"{name}_{call}",
-            f"{call.replace('_', ' ')} over plain, {_SHAPE}",
+            f"{name}_{who}",
+            f"{what} over the plain call, {_SIZE}",
             Unit.RATIO,
-            partial(_over, call, OURS),
-            most,
-            of=call,
+            partial(_over_plain, who),
+            targets[who],
+            of=who,
         )
-        for call, (_, most) in calls.items()
+        for who, (what, _) in given.items()
     ]
 
 
-def tensors_with_options(session: Session, name: str) -> list[Row]:
-    """Time of a call on tensors with a boolean mask over PyTorch's."""
-    what, target = f"mask on tensors over torch, {_SHAPE}", at_most(1.1)
+def _over_plain(who: str, measured: Measured) -> Estimate:
+    return measured.samples.ratio(who, OURS)
+
+
+def mask_on_tensors(session: Session, name: str, *, target: Target) -> list[Row]:
+    """Time of a call of tensors with a boolean mask over that of PyTorch's attention."""
+    what = f"tensors with a mask over torch, {_SIZE}"
     if session.torch is None:
         return [skipped(name, what, Unit.RATIO, "torch is not installed", target)]
-    torch = session.torch.module
-    tensors, mask = session.torch.tensors(*random_heads(4, 16, 16)), torch.from_numpy(_mask())
-    fused = torch.nn.functional.scaled_dot_product_attention
-    measured = session.measure(
-        {
-            OURS: lambda: at.torch.attention(*tensors, attn_mask=mask),
-            "torch": lambda: fused(*tensors, attn_mask=mask),
-        }
-    )
-    return [measured.row(name, what, Unit.RATIO, partial(_over, OURS, "torch"), target)]
+    tensors = session.torch.tensors(*random_heads(_HEADS, _N, _HEAD_DIM))
+    mask = session.torch.module.from_numpy(_mask())
+    attends = {OURS: at.torch.attention, "torch": session.torch.fused}
+    calls = {who: partial(attend, *tensors, attn_mask=mask) for who, attend in attends.items()}
+    return [session.measure(calls).row(name, what, Unit.RATIO, _over_torch, target)]
 
 
-def gradients_with_options(session: Session, name: str) -> list[Row]:
-    """Time of gradients on tensors over PyTorch's: plain, with a mask, and with the entropy in the loss."""
-    most = {"plain": 1.2, "mask": 1.5, "entropy": 0.5}
-    what = {each: f"gradients, {each}, over torch, {_SHAPE}" for each in most}
-    if session.torch is None:
-        return [
-            skipped(f"{name}_{each}", what[each], Unit.RATIO, "torch is not installed", at_most(bound))
-            for each, bound in most.items()
-        ]
-    candidates = _steps(session.torch.module, session.torch.tensors(*random_heads(4, 16, 16)))
-    measured = session.measure(candidates)
-    names = {"plain": OURS}
-    return [
-        measured.row(
-            f"{name}_{each}",
-            what[each],
-            Unit.RATIO,
-            partial(_over, names.get(each, each), f"torch_{each}"),
-            at_most(bound),
-            of=names.get(each, each),
-        )
-        for each, bound in most.items()
-    ]
-
-
-def _steps(torch: Any, tensors: list[Any]) -> dict[str, Action]:
-    """Gradients of the output, and of output and entropy, by ours and by PyTorch."""
-    inputs, mask = [x.requires_grad_() for x in tensors], torch.from_numpy(_mask())
-    ones = torch.ones_like(inputs[0])
-    fused, gradients = torch.nn.functional.scaled_dot_product_attention, torch.autograd.grad
-
-    def ours() -> tuple[Any, Any]:
-        rows = at.torch.attention_statistics(*inputs, statistics=("entropy",))
-        return rows.output, rows.entropy
-
-    def by_hand() -> tuple[Any, Any]:
-        q, k, v = inputs
-        scores = q @ k.mT * q.shape[-1] ** -0.5
-        lse = scores.logsumexp(-1)
-        weights = (scores - lse[..., None]).exp()
-        return weights @ v, lse - (weights * scores).sum(-1)
-
-    def of_both(call: Callable[[], tuple[Any, Any]]) -> object:
-        output, entropy = call()
-        return gradients((output * ones).sum() + entropy.sum(), inputs)
-
-    return {
-        OURS: lambda: gradients(at.torch.attention(*inputs), inputs, ones),
-        "torch_plain": lambda: gradients(fused(*inputs), inputs, ones),
-        "mask": lambda: gradients(at.torch.attention(*inputs, attn_mask=mask), inputs, ones),
-        "torch_mask": lambda: gradients(fused(*inputs, attn_mask=mask), inputs, ones),
-        "entropy": partial(of_both, ours),
-        "torch_entropy": partial(of_both, by_hand),
+def gradients(session: Session, name: str, *, targets: dict[str, Target]) -> list[Row]:
+    """Time of forward and backward pass on tensors over PyTorch's, of entropy in the loss over by hand."""
+    titles = {
+        "plain": "forward and backward on tensors over torch",
+        "mask": "  with a mask",
+        "entropy": "  output and entropy in a loss, over torch by hand",
     }
+    rows = []
+    for which, title in titles.items():
+        row, what = f"{name}_{which}", f"{title}, {_SIZE}"
+        if session.torch is None:
+            rows.append(skipped(row, what, Unit.RATIO, "torch is not installed", targets[which]))
+            continue
+        measured = session.measure(_gradients(session, which))
+        rows.append(measured.row(row, what, Unit.RATIO, _over_torch, targets[which]))
+    return rows
 
 
-def _mask() -> Any:
-    """A mask in which every query sees a key."""
-    mask = np.random.default_rng(1).random((16, 16)) < 0.7
-    mask[:, 0] = True
-    return mask
+def _gradients(session: Session, which: str) -> dict[str, Action]:
+    assert session.torch is not None
+    torch, arrays = session.torch, random_heads(_HEADS, _N, _HEAD_DIM)
+    if which == "entropy":
+        ours, theirs = output_and_entropy_step(torch, arrays), torch.output_and_entropy_step(*arrays)
+        return {OURS: ours, "torch": theirs}
+    masked = {"attn_mask": torch.module.from_numpy(_mask())} if which == "mask" else {}
+    attends = {OURS: at.torch.attention, "torch": torch.fused}
+    tensors = torch.tensors(*arrays)
+    return {who: torch.step(partial(attend, **masked), tensors) for who, attend in attends.items()}
 
 
-def _over(candidate: str, other: str, measured: Measured) -> Estimate:
-    return measured.samples.ratio(candidate, other)
+def _over_torch(measured: Measured) -> Estimate:
+    return measured.samples.ratio(OURS, "torch")

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import attnscale as at
+from numpy.typing import NDArray
 
+from ._peers import Torch
 from ._rows import Row, Target, Unit, at_least, at_most, skipped
 from ._session import OURS, Measured, Session, random_heads
 from ._timing import Action, Estimate, estimate
@@ -18,14 +20,15 @@ __all__ = [
     "FORWARD_8",
     "STEP_8",
     "STEP_16",
+    "entropy_in_a_loss",
     "forward_on_tensors",
     "gradients_overhead",
-    "small_model_step",
+    "output_and_entropy_step",
     "step_on_tensors",
     "tensor_overhead",
 ]
 
-_Attend = Callable[[Any, Any, Any], Any]
+Array = NDArray[Any]
 
 
 def tensor_overhead(session: Session, name: str) -> list[Row]:
@@ -34,13 +37,13 @@ def tensor_overhead(session: Session, name: str) -> list[Row]:
     if session.torch is None:
         return [skipped(name, what, Unit.MICROSECONDS, "torch is not installed", at_most(5e-6))]
     arrays = random_heads(1, 16, 16)
-    tensors = _tensors(session, arrays)
+    tensors = session.torch.tensors(*arrays)
     candidates: dict[str, Action] = {
         OURS: lambda: at.torch.attention(*tensors),
         "array": lambda: at.attention(*arrays),
         "statistics": lambda: at.torch.attention_statistics(*tensors),
         "array_statistics": lambda: at.attention_statistics(*arrays),
-        "torch": partial(_fused(session), *tensors),
+        "torch": partial(session.torch.fused, *tensors),
     }
     measured = session.measure(candidates)
     over = partial(_over, OURS, "array"), partial(_over, "statistics", "array_statistics")
@@ -81,7 +84,7 @@ def _against_fused(session: Session, name: str, heads: int, n: int, target: Targ
     what = f"forward on tensors faster than torch, {heads} x {n} x 64"
     if session.torch is None:
         return skipped(name, what, Unit.RATIO, "torch is not installed", target)
-    tensors, fused = _tensors(session, random_heads(heads, n, 64)), _fused(session)
+    tensors, fused = session.torch.tensors(*random_heads(heads, n, 64)), session.torch.fused
     measured = session.measure({OURS: lambda: at.torch.attention(*tensors), "torch": lambda: fused(*tensors)})
     return measured.row(name, what, Unit.RATIO, _speedup, target, flops=4.0 * heads * n * n * 64)
 
@@ -96,11 +99,11 @@ def step_on_tensors(
         if session.torch is None:
             rows.append(skipped(f"{name}_{n}", what, Unit.RATIO, "torch is not installed", target))
             continue
-        tensors = [x.requires_grad_() for x in _tensors(session, random_heads(heads, n, head_dim))]
+        tensors = session.torch.tensors(*random_heads(heads, n, head_dim))
         measured = session.measure(
             {
-                OURS: _step(session, at.torch.attention, tensors),
-                "torch": _step(session, _fused(session), tensors),
+                OURS: session.torch.step(at.torch.attention, tensors),
+                "torch": session.torch.step(session.torch.fused, tensors),
             }
         )
         flops = 14.0 * heads * n * n * head_dim
@@ -108,62 +111,34 @@ def step_on_tensors(
     return rows
 
 
-def small_model_step(session: Session, name: str, *, target: Target) -> list[Row]:
-    """A training step of four causal layers on 128 tokens: the time with PyTorch's attention over ours."""
-    what = "training step of 4 causal layers faster than torch, 8 x 128 x 32"
-    if session.torch is None:
-        return [skipped(name, what, Unit.RATIO, "torch is not installed", target)]
-    ours = partial(at.torch.attention, is_causal=True)
-    fused = partial(_fused(session), is_causal=True)
-    measured = session.measure(
-        {OURS: _model_step(session.torch.module, ours), "torch": _model_step(session.torch.module, fused)}
-    )
-    return [measured.row(name, what, Unit.RATIO, _speedup, target, flops=0.0)]
+def entropy_in_a_loss(session: Session, name: str, *, targets: dict[int, Target]) -> list[Row]:
+    """Gradients of output and entropy: the time of autograd over the matrices in memory over ours."""
+    rows = []
+    for n, target in targets.items():
+        what = f"output and entropy in a loss faster than torch by hand, 8 x {n} x 64"
+        if session.torch is None:
+            rows.append(skipped(f"{name}_{n}", what, Unit.RATIO, "torch is not installed", target))
+            continue
+        arrays = random_heads(8, n, 64)
+        candidates = {
+            OURS: output_and_entropy_step(session.torch, arrays),
+            "torch": session.torch.output_and_entropy_step(*arrays),
+        }
+        flops = 14.0 * 8 * n * n * 64
+        measured = session.measure(candidates)
+        rows.append(measured.row(f"{name}_{n}", what, Unit.RATIO, _speedup, target, flops=flops))
+    return rows
 
 
-def _model_step(torch: Any, attend: _Attend) -> Action:
-    """A step of SGD of a decoder with residual streams of 256 channels and 8 heads."""
-    generator = torch.Generator().manual_seed(0)
-    heads, width, layers, n = 8, 256, 4, 128
-    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)] * layers
-    weights = [
-        (torch.randn(*shape, generator=generator) * shape[0] ** -0.5).requires_grad_() for shape in shapes
-    ]
-    tokens = torch.randn(1, n, width, generator=generator)
-    norm = torch.nn.functional.layer_norm
+def output_and_entropy_step(torch: Torch, arrays: Iterable[Array]) -> Action:
+    """Gradients of the sums of output and entropy, of arrays (heads, n, head_dim) as tensors."""
+    tensors = [tensor.requires_grad_() for tensor in torch.tensors(*arrays)]
 
-    def step() -> object:
-        x = tokens
-        for i in range(0, len(weights), 4):
-            qkv = (norm(x, (width,)) @ weights[i]).view(1, n, 3, heads, -1).permute(2, 0, 3, 1, 4)
-            mixed = attend(*qkv.unbind(0)).transpose(1, 2).reshape(1, n, width)
-            x = x + mixed @ weights[i + 1]
-            x = x + (norm(x, (width,)) @ weights[i + 2]).relu() @ weights[i + 3]
-        gradients = torch.autograd.grad(x.square().mean(), weights)
-        with torch.no_grad():
-            for weight, gradient in zip(weights, gradients, strict=True):
-                weight.sub_(gradient, alpha=1e-6)
-        return x
+    def call() -> object:
+        rows = at.torch.attention_statistics(*tensors)
+        return torch.module.autograd.grad(rows.output.sum() + rows.entropy.sum(), tensors)
 
-    return step
-
-
-def _step(session: Session, attend: _Attend, tensors: list[Any]) -> Action:
-    assert session.torch is not None
-    torch = session.torch.module
-    ones = torch.ones_like(tensors[0])
-    return lambda: torch.autograd.grad(attend(*tensors), tensors, ones)
-
-
-def _tensors(session: Session, arrays: Any) -> list[Any]:
-    """Tensors (1, heads, n, head_dim): PyTorch's fast path takes four axes."""
-    assert session.torch is not None
-    return [session.torch.module.from_numpy(array)[None] for array in arrays]
-
-
-def _fused(session: Session) -> Any:
-    assert session.torch is not None
-    return session.torch.module.nn.functional.scaled_dot_product_attention
+    return call
 
 
 def _speedup(measured: Measured) -> Estimate:

@@ -17,6 +17,7 @@ void register_runtime(py::module_& m);
 void register_call(py::module_& m);
 void register_intervals(py::module_& m);
 void register_plain_call(py::module_& m);
+void register_row_norm(py::module_& m);
 void register_law(py::module_& m);
 void register_bench(py::module_& m);
 void register_linear(py::module_& m);
@@ -67,6 +68,7 @@ PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
   attnscale::bindings::register_call(m);
   attnscale::bindings::register_intervals(m);
   attnscale::bindings::register_plain_call(m);
+  attnscale::bindings::register_row_norm(m);
   attnscale::bindings::register_law(m);
   attnscale::bindings::register_bench(m);
   attnscale::bindings::register_linear(m);

@@ -220,15 +220,37 @@ class plain_arrays : public call_arrays {
   row_array<double> scale_, sink_;
 };
 
-/// A new array (..., n, dim), in the core's form.
+/// Whether the memory of an array (..., heads, n, dim) is that of (..., n, heads, dim), as after
+/// the split of a model's channels into heads.
+inline bool has_heads_inside(const strided_array& array) {
+  return array.dimension() > 2 && array.extent(3) > 1 && array.extent(2) > 1 &&
+         array.stride(3) < array.stride(2);
+}
+
+/// A new array (..., n, dim), in the core's form. A tensor has its heads where `like` has them: a
+/// model joins them again without a copy.
 class new_matrices : public strided_array {
  public:
   new_matrices() = default;  ///< absent: None
 
   template <class Library>
-  new_matrices(const Library& library, const extents& shape, element_type type,
-               std::ptrdiff_t item_size)
-      : new_matrices(library.make(shape, type), shape, type, item_size) {}
+  new_matrices(const Library& library, const extents& shape, const strided_array& like) {
+    const element_type type = like.layout().type;
+    strides_ = row_major(shape);
+    new_result made = [&] {
+      if constexpr (std::is_same_v<Library, tensor_library>)
+        if (has_heads_inside(like)) {
+          strides_ = row_major_with_heads_inside(shape);
+          return library.make_with_heads_inside(shape, type);
+        }
+      return library.make(shape, type);
+    }();
+    array_ = std::move(made.array);
+    elements_ = made.data;
+    static_cast<strided_array&>(*this) = {made.data, type, like.item_size(), shape, strides_, 2};
+  }
+
+  const extents& strides() const { return strides_; }
 
   py::object take() { return std::move(array_); }
   void fill_with_zeros() {
@@ -237,13 +259,9 @@ class new_matrices : public strided_array {
   }
 
  private:
-  new_matrices(new_result made, const extents& shape, element_type type, std::ptrdiff_t item_size)
-      : strided_array(made.data, type, item_size, shape, row_major(shape), 2),
-        array_(std::move(made.array)),
-        elements_(made.data) {}
-
   py::object array_ = py::none();
   void* elements_ = nullptr;
+  extents strides_;
 };
 
 }  // namespace attnscale::bindings

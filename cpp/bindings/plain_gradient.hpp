@@ -122,14 +122,14 @@ class new_gradient {
 
   template <class Library>
   new_gradient(const Library& library, const strided_array& like, element_type compute)
-      : made_(library, like.shape(), like.layout().type, like.item_size()), sums_(made_) {
+      : made_(library, like.shape(), like), sums_(made_) {
     if (like.layout().type == compute) {
       made_.fill_with_zeros();
       return;
     }
     const std::ptrdiff_t item = compute == element_type::float64 ? 8 : 4;
     memory_.resize(static_cast<std::size_t>(count_entries(like.shape()) * item));
-    sums_ = {memory_.data(), compute, item, like.shape(), row_major(like.shape()), 2};
+    sums_ = {memory_.data(), compute, item, like.shape(), made_.strides(), 2};
   }
 
   /// Whether the gradient of such an array is one: rounding of large arrays is left to Python,
@@ -154,8 +154,9 @@ class new_gradient {
 
   void round() {
     void* const to = made_.place({}, {});
-    std::int64_t i = 0;
-    for_each_number(sums_, sums_.shape(), [&](double number) {
+    const std::int64_t entries = count_entries(sums_.shape());
+    for (std::int64_t i = 0; i < entries; ++i) {
+      const double number = detail::number_at(memory_.data(), sums_.layout().type, i);
       const auto narrow = static_cast<float>(number);
       switch (made_.layout().type) {
         case element_type::float64:
@@ -171,9 +172,7 @@ class new_gradient {
           static_cast<bfloat16*>(to)[i] = bfloat16(narrow);
           break;
       }
-      ++i;
-      return true;
-    });
+    }
   }
 
   new_matrices made_;

@@ -35,7 +35,7 @@ py::object attend(py::handle query, py::handle key, py::handle value, const py::
   if (!given) return py::none();
   new_matrices output;
   if (given.value)
-    output = new_matrices(*library, given.output_shape(), given.type(), given.query.item_size());
+    output = new_matrices(*library, given.output_shape(), given.laid_out(given.query));
   if (given.value) given.output = given.laid_out(output);
   attention_problem problem;
   problem.compute = given.compute;

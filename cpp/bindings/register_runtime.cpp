@@ -11,6 +11,7 @@
 
 #include "attnscale/simd_level.hpp"
 #include "attnscale/threads.hpp"
+#include "machine/num_threads.hpp"
 
 namespace attnscale::bindings {
 namespace {
@@ -53,6 +54,10 @@ void register_runtime(py::module_& m) {
   m.def("available_simd_levels", &available_levels);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, py::arg("n"));
+  m.def("chosen_threads", &detail::chosen_threads);
+  m.def("choose_threads", &detail::choose_threads, py::arg("n"));
+  m.def("use_threads_of", &use_threads_of, py::arg("library"));
+  m.def("threads_library", &threads_library);
   m.def("build_info", &build_info);
 }
 

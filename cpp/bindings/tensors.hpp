@@ -4,7 +4,9 @@
 // going through Python.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "arrays.hpp"
 #include "dlpack_abi.hpp"
@@ -16,6 +18,15 @@ struct new_result {
   py::object array;
   void* data;
 };
+
+/// Strides of (..., heads, n, dim) in the memory of (..., n, heads, dim).
+inline extents row_major_with_heads_inside(extents shape) {
+  const std::size_t heads = shape.size() - 3, rows = shape.size() - 2;
+  std::swap(shape[heads], shape[rows]);
+  extents strides = row_major(shape);
+  std::swap(strides[heads], strides[rows]);
+  return strides;
+}
 
 class tensor_library {
  public:
@@ -58,21 +69,15 @@ class tensor_library {
   }
 
   new_result make(extents shape, element_type type) const {
-    switch (type) {
-      case element_type::float16:
-        return make(std::move(shape), {dlpack::floating, 16, 1});
-      case element_type::bfloat16:
-        return make(std::move(shape), {dlpack::brain_floating, 16, 1});
-      case element_type::float64:
-        return make(std::move(shape), {dlpack::floating, 64, 1});
-      case element_type::float32:
-        break;
-    }
-    return make(std::move(shape), {dlpack::floating, 32, 1});
+    return make(std::move(shape), data_type_of(type), false);
+  }
+  /// A tensor (..., heads, n, dim) whose memory is that of (..., n, heads, dim).
+  new_result make_with_heads_inside(extents shape, element_type type) const {
+    return make(std::move(shape), data_type_of(type), true);
   }
 
   new_result make_counts(extents shape) const {
-    return make(std::move(shape), {dlpack::integer, 64, 1});
+    return make(std::move(shape), {dlpack::integer, 64, 1}, false);
   }
 
  private:
@@ -118,7 +123,24 @@ class tensor_library {
     return std::nullopt;
   }
 
-  new_result make(extents shape, dlpack::data_type type) const {
+  static dlpack::data_type data_type_of(element_type type) {
+    switch (type) {
+      case element_type::float16:
+        return {dlpack::floating, 16, 1};
+      case element_type::bfloat16:
+        return {dlpack::brain_floating, 16, 1};
+      case element_type::float64:
+        return {dlpack::floating, 64, 1};
+      case element_type::float32:
+        break;
+    }
+    return {dlpack::floating, 32, 1};
+  }
+
+  new_result make(extents shape, dlpack::data_type type, bool heads_inside) const {
+    const std::size_t heads = shape.size() - 3, rows = shape.size() - 2;
+    extents strides = heads_inside ? row_major_with_heads_inside(shape) : extents();
+    if (heads_inside) std::swap(shape[heads], shape[rows]);
     dlpack::tensor prototype{
         nullptr, dlpack::cpu,  0,       static_cast<std::int32_t>(shape.size()),
         type,    shape.data(), nullptr, 0};
@@ -127,6 +149,11 @@ class tensor_library {
       PyErr_SetString(PyExc_MemoryError, message);
     };
     if (functions_->allocate(&prototype, &made, nullptr, say) != 0) throw py::error_already_set();
+    if (heads_inside) {
+      std::swap(made->described.shape[heads], made->described.shape[rows]);
+      if (!made->described.strides) made->described.strides = strides.data();
+      std::copy(strides.begin(), strides.end(), made->described.strides);
+    }
     void* const data = static_cast<char*>(made->described.data) + made->described.byte_offset;
     void* object = nullptr;
     if (functions_->to_object(made, &object) != 0) throw py::error_already_set();

@@ -14,6 +14,8 @@ namespace attnscale {
 int num_threads() { return 1; }
 int max_threads() { return 1; }
 void set_num_threads(int n) { detail::check_at_least("num_threads", n, 1); }
+std::string use_threads_of(const std::string&) { return ""; }
+std::string threads_library() { return ""; }
 
 namespace detail {
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from attnscale import audit
 from attnscale.cli import main
-from attnscale.cli.audit import resolve_quietly
 from audit_configs import (
     BROKEN,
     DEEPSEEK,
@@ -99,6 +100,32 @@ def test_positions_and_layers_of_one_config(folder: Any, run: Run) -> None:
     assert layer["base"]["law"] == {"name": "constant", "parameters": {"value": 1 / 12}}
 
 
+def test_the_command_prints_what_the_plan_returns(folder: Any, run: Run) -> None:
+    folder(gemma={**GEMMA2, "attn_logit_softcapping": 30.0}, other={**GEMMA2, "query_pre_attn_scalar": 128})
+    plan = audit.resolve("gemma")
+    found = plan.at([0, 7], layer=2)
+    report = json.loads(run("gemma", "--layer", "2", "--at", "0", "7", "--json")[1])
+    assert found.to_dict() == {name: report[name] for name in ("rows", "warnings")}
+    assert [(row["layer"], row["position"], row["refusal"]) for row in found.rows()] == [
+        (2, 0, None),
+        (2, 7, None),
+    ]
+    assert found.to_pandas()["unrotated"].isna().all()
+    assert found.rows()[1] in plan.at(np.array([7])).rows()
+    for part, arguments in ((plan, []), (found, ["--layer", "2", "--at", "0", "7"])):
+        lines = list(csv.DictReader(io.StringIO(run("gemma", *arguments, "--csv", "-")[1])))
+        assert [line["softcap"] for line in lines] == [str(row["softcap"]) for row in part.rows()]
+    lines = list(csv.DictReader(io.StringIO(run("gemma", "--against", "other", "--csv", "-")[1])))
+    rows = plan.differences(audit.resolve("other")).rows()
+    assert [line["keys_here"] for line in lines] == [row["keys_here"] for row in rows]
+    assert rows[0]["keys_here"] == "query_pre_attn_scalar = 144"
+    folder(mamba=MAMBA)
+    refused = audit.resolve("mamba")
+    assert refused.at(1).rows()[0]["refusal"] == refused[0].refusal
+    with pytest.raises(audit.PlanError, match="no softmax over keys"):
+        refused.at(1, layer=0)
+
+
 def test_two_configs(folder: Any, run: Run) -> None:
     folder(gemma=GEMMA2, same=GEMMA2, other={**GEMMA2, "query_pre_attn_scalar": 128})
     status, out, _ = run("gemma", "--against", "other")
@@ -158,6 +185,39 @@ def test_one_line_a_model(folder: Any, run: Run) -> None:
     assert out.endswith("\n4 configs: 4 without a warning\n")
 
 
+def test_the_command_prints_what_survey_returns(folder: Any, run: Run) -> None:
+    folder(m__gemma=GEMMA2, m__novel=NOVEL, m__broken=BROKEN, m__tool={})
+    found = audit.survey("m", framework="vllm-metal")
+    assert found.counts == {"ok": 1, "warned": 1, "refused": 1, "skipped": 1}
+    report = json.loads(run("m", "--against-framework", "vllm-metal", "--json")[1])
+    assert found.to_dict() == {name: report[name] for name in ("models", "counts")}
+    lines = run("m", "--against-framework", "vllm-metal")[1].splitlines()
+    shown = [line.strip() for line in str(found).splitlines()]
+    assert shown[0] == "Survey"
+    assert shown[1:] == [line.strip() for line in lines]
+    frame = found.to_pandas()
+    assert frame["config"].tolist() == [row["config"] for row in found.rows()]
+    assert frame["layers"].tolist() == [0, 46, 4, 0]
+    broken, gemma, *_ = found.models
+    assert isinstance(broken.error, audit.ConfigError)
+    assert (gemma.error, gemma.plan) == (None, audit.resolve("m/gemma"))
+    assert [model.config for model in audit.survey(["m/gemma/config.json"]).models] == ["m/gemma/config.json"]
+
+
+def test_ctrl_c_keeps_the_configs_before(folder: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(m__a=LLAMA, m__b=GEMMA2)
+
+    def stops(path: Path, part: str | None) -> Any:
+        if path.parent.name == "b":
+            raise KeyboardInterrupt
+        return audit.resolve(path, part=part)
+
+    monkeypatch.setattr("attnscale.audit._survey.resolve_quietly", stops)
+    status, out, err = run("m")
+    assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
+    assert list(cells(out)) == ["config", "a/config.json"]
+
+
 def test_many_multipliers_are_the_least_and_the_largest(folder: Any, run: Run) -> None:
     sizes = {"n_embd": 768, "n_head": 12, "n_layer": 12}
     folder(m__gpt2=typed("gpt2", **sizes, scale_attn_by_inverse_layer_idx=True))
@@ -199,9 +259,9 @@ def test_a_mistake_of_the_package_is_a_line_too(
     def fails(path: Path, part: str | None) -> Any:
         if path.parent.name == "a":
             raise ZeroDivisionError("division\nby zero")
-        return resolve_quietly(path, part)
+        return audit.resolve(path, part=part)
 
-    monkeypatch.setattr("attnscale.cli.audit.resolve_quietly", fails)
+    monkeypatch.setattr("attnscale.audit._survey.resolve_quietly", fails)
     status, out, err = run("m")
     assert (status, err.count("\n")) == (2, 1)
     assert "Traceback" in run("m", "--debug")[2]

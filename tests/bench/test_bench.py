@@ -14,6 +14,7 @@ from attnscale import reference
 from attnscale_bench import (
     _attention_cases,
     _gradient_cases,
+    _in_model_cases,
     _machine,
     _normalizer_cases,
     _peers,
@@ -207,6 +208,10 @@ def test_the_page_has_every_question():
         assert f"| `{name}` | {question} |" in page
 
 
+def test_every_case_belongs_to_a_question():
+    assert {case for of in bench.SETS.values() for case in of.cases} == set(bench.CASES)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -232,7 +237,7 @@ def short_heads(heads, n, head_dim, dtype=np.float32):
 def test_quick_run_covers_every_quick_case(brief, capsys, monkeypatch):
     """Tiled rows have an eighth of the length."""
     attention = (_attention_cases, _gradient_cases, _normalizer_cases)
-    for cases in (*attention, _solve_cases, _tensor_cases, _variant_cases):
+    for cases in (*attention, _in_model_cases, _solve_cases, _tensor_cases, _variant_cases):
         monkeypatch.setattr(cases, "random_heads", short_heads)
     assert main(["--repeat", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

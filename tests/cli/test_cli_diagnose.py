@@ -14,24 +14,13 @@ import numpy as np
 import pytest
 from attnscale import plot
 from attnscale.cli import main
-from attnscale.cli.diagnose import (
-    STATISTICS,
-    Budget,
-    Measured,
-    _rows,
-    _table,
-    draw,
-    head_rows,
-    measure,
-    measured_of,
-)
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import other_device  # noqa: E402
-from attnscale.torch import AttentionLog  # noqa: E402
-from attnscale.torch._models import calls, readings  # noqa: E402
+from attnscale.torch import AttentionLog, Diagnosis, diagnose  # noqa: E402
+from attnscale.torch._models import budget, calls, diagnosed_heads, diagnosis, readings  # noqa: E402
 from other_device import full_masks  # noqa: E402, F401
 from small_model import OPAQUE, Reader, Small, weights_of  # noqa: E402
 
@@ -47,7 +36,7 @@ def eager_entropy(path: str, text: str, n: int) -> np.ndarray:
     return np.asarray(-(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1).mean(axis=-1))
 
 
-def diagnose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+def report_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
     assert main(["diagnose", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -56,7 +45,7 @@ def test_entropy_is_that_of_eager_attention(
     minilm: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     laws = ("standard", "log_n", "entropy_invariant")
-    report = diagnose([minilm, "--text", text, "--n", "64", "512", "--laws", *laws], capsys)
+    report = report_of([minilm, "--text", text, "--n", "64", "512", "--laws", *laws], capsys)
     rows = report["rows"]
     assert len(rows) == 2 * 3 * 6
 
@@ -76,7 +65,7 @@ def test_entropy_is_that_of_eager_attention(
 def test_a_model_runs_where_it_is_told_to(minilm: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     start = [minilm, "--text", text, "--n", "32", "--laws", "standard", "log_n"]
     plain, there, narrow = (
-        [row["entropy_by_head"] for row in diagnose([*start, *place], capsys)["rows"]]
+        [row["entropy_by_head"] for row in report_of([*start, *place], capsys)["rows"]]
         for place in ([], ["--device", other_device.NAME], ["--dtype", "bfloat16"])
     )
     np.testing.assert_allclose(there, plain, rtol=0, atol=1e-5)
@@ -109,7 +98,7 @@ def test_the_table_and_the_figure(
 
 
 def test_bidirectional_rows_see_every_key(minilm: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = diagnose([minilm, "--text", text, "--n", "32"], capsys)["rows"]
+    rows = report_of([minilm, "--text", text, "--n", "32"], capsys)["rows"]
     np.testing.assert_allclose([row["uniform_entropy"] for row in rows], np.log(32), rtol=1e-12)
 
 
@@ -119,11 +108,12 @@ def test_the_default_lengths_are_those_of_the_text(
     short = tmp_path / "short.txt"
     short.write_text("Names refer.", encoding="utf-8")
     for path, lengths in ((str(short), {5}), (text, {64, 128, 256, 512})):
-        assert {row["n"] for row in diagnose([minilm, "--text", path], capsys)["rows"]} == lengths
+        assert {row["n"] for row in report_of([minilm, "--text", path], capsys)["rows"]} == lengths
 
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
 SMALL |= {"vocab_size": 50}
+IDS = torch.arange(40)[None]
 
 
 def causal_model(**options: Any) -> Any:
@@ -140,14 +130,17 @@ def test_causal_rows_are_held_against_what_they_see(window: int | None) -> None:
     """The reference of uniform rows is the mean of ln(i + 1) or of ln(min(i + 1, window)), not ln n."""
     lengths = [8, 32]
     model = causal_model(sliding_window=window)
-    found = measure(Reader(model, [[*range(40)]]), lengths, {"standard": at.laws.get("standard")})
+    found = diagnose(model, IDS, lengths)
     for index, n in enumerate(lengths):
         seen = np.minimum(np.arange(1, n + 1), window or n)
-        np.testing.assert_allclose(found.equal[index], np.log(seen).mean(), rtol=1e-12)
-    np.testing.assert_allclose(found.entropy["standard"], np.stack([found.equal] * 2, axis=-1), atol=1e-6)
-    table = _table(lengths, found, {"standard": "as the model has it"})
-    assert table.startswith("Mean entropy (nats) of the heads over all queries; keys: exp(entropy).\n")
-    header, *rows = (re.split(r"\s{2,}", line.strip()) for line in table.splitlines()[3:])
+        np.testing.assert_allclose(found.uniform_entropy[index], np.log(seen).mean(), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.entropy["standard"], np.stack([found.uniform_entropy] * 2, axis=-1), atol=1e-6
+    )
+    title, *table, first, _ = str(found).splitlines()
+    assert title == "Diagnosis"
+    assert first == "Mean entropy (nats) of the heads over all queries; keys: exp(entropy)."
+    header, *rows = (re.split(r"\s{2,}", line.strip()) for line in table)
     assert header == ["n", "layer", "equal", "as the model has it", "keys"]
     assert all(row[2] == row[3] for row in rows)
 
@@ -165,15 +158,17 @@ def test_equal_weights_count_the_sink() -> None:
     for layer in model.layers:
         for each in (layer.self_attn.q_proj.weight, layer.self_attn.q_proj.bias, layer.self_attn.sinks):
             torch.nn.init.zeros_(each)
-    found = measure(Reader(model, [[*range(20)]]), [20], {"standard": at.laws.get("standard")})
+    found = diagnose(model, IDS[:, :20])
+    assert found.lengths == (20,)
     assert found.sinks == (0, 1)
     seen = np.arange(1, 21)
     expected = [np.log(np.minimum(seen, 4) + 1).mean(), np.log(seen + 1).mean()]
-    np.testing.assert_allclose(found.equal[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(found.uniform_entropy[0], expected, rtol=1e-12)
     np.testing.assert_allclose(found.entropy["standard"][0, :, 0], expected, atol=1e-6)
-    table = _table([20], found, {"standard": "as the model has it"})
-    assert "\nequal: of equal weights on the keys that each query sees and the sink.\n" in table
-    assert "\nBoth count the sink as one more outcome in the layers 0, 1.\n" in table
+    assert str(found).splitlines()[-2:] == [
+        "equal: of equal weights on the keys that each query sees and the sink.",
+        "Both count the sink as one more outcome in the layers 0, 1.",
+    ]
 
 
 def test_the_table_says_what_multiplies_the_models_own_scale(
@@ -194,18 +189,17 @@ def test_the_table_says_what_multiplies_the_models_own_scale(
 def test_a_text_that_is_longer_than_the_model_was_made_for(n: int, notes: int) -> None:
     """Rotary positions beyond the trained length raise no error, but give a note."""
     reader = Reader(causal_model(max_position_embeddings=16), [[*range(40)]])
-    measure(reader, [8, n, n], {"standard": at.laws.get("standard")})
+    diagnose(reader.model, reader.run, [8, n])
+    reader.run(n)
     said = ["the model was made for 16 positions (max_position_embeddings); longer texts ran"]
     assert reader.notes == said[:notes]
 
 
 def test_the_table_in_bits() -> None:
-    lengths = [8, 32]
-    found = measure(Reader(causal_model(), [[*range(40)]]), lengths, {"log_n": at.laws.get("log_n")})
-    labels = {"log_n": "times log_n"}
-    nats, bits = _table(lengths, found, labels), _table(lengths, found, labels, "bits")
+    found = diagnose(causal_model(), IDS, [8, 32], laws=["log_n"])
+    nats, bits = (found.table(unit=unit).splitlines() for unit in ("nats", "bits"))
     assert "Mean entropy (bits) of the heads over all queries; keys: 2^entropy." in bits
-    for before, after in zip(nats.splitlines()[4:], bits.splitlines()[4:], strict=True):
+    for before, after in zip(nats[2:-2], bits[2:-2], strict=True):
         a, b = before.split(), after.split()
         assert (a[:2], a[4]) == (b[:2], b[4])  # effective keys are the same
         np.testing.assert_allclose([*map(float, b[2:4])], np.log2(np.exp([*map(float, a[2:4])])), atol=2e-3)
@@ -213,11 +207,10 @@ def test_the_table_in_bits() -> None:
 
 def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    laws = {"standard": at.laws.get("standard"), "log_n": at.laws.get("log_n")}
-    found = measure(Reader(causal_model(), [[*range(40)]]), [8, 32], laws)
-    draw(found, [8, 32], figure, about="a model")
+    found = diagnose(causal_model(), IDS, [8, 32], laws=["standard", "log_n"])
+    found.plot(figure=figure, about="a model")
     lines, *maps, bar = figure.get_axes()
-    assert lines.get_title() == "a model"
+    assert lines.get_title(loc="left") == "a model"
     limit, own, _ = lines.get_lines()
     np.testing.assert_allclose(limit.get_ydata(), own.get_ydata(), atol=1e-6)
     assert "equal weights" in {text.get_text() for text in lines.texts}
@@ -225,16 +218,31 @@ def test_the_figure_has_lines_and_a_map_of_the_heads_at_each_length() -> None:
     assert bar.get_ylabel() == "mean entropy (nats)"
     drawn = [np.asarray(ax.get_images()[0].get_array()) for ax in maps]
     np.testing.assert_array_equal(drawn, [*found.entropy["standard"], *found.entropy["log_n"]])
-    assert [ax.get_title(loc="left") for ax in maps][2:] == ["log_n\n$n = 8$", "$n = 32$"]
+    assert [ax.get_title(loc="left") for ax in maps][2:] == ["times log_n\n$n = 8$", "$n = 32$"]
     assert figure.subfigs[1].get_suptitle() == "layers: layers.*.self_attn"
+
+
+def measured(entropy: dict[str, Any], lengths: tuple[int, ...], names: str) -> Diagnosis:
+    """A diagnosis with these entropies, by the spellings of laws."""
+    shape = next(iter(entropy.values())).shape[:2]
+    return Diagnosis(
+        laws={name: at.laws.get(name) for name in entropy},
+        lengths=lengths,
+        entropy=entropy,
+        uniform_entropy=np.full(shape, 4.5),
+        sinks=(),
+        modules=tuple(names.format(layer) for layer in range(shape[1])),
+        kinds=("self",) * shape[1],
+        padding=(0, 1),
+        unmeasured={},
+    )
 
 
 def test_no_title_of_a_map_lies_on_another() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.ones((4, 2, 2))
-    laws = {"as it is": entropy, "1.2 * log_n(base=131072)": entropy}
-    found = Measured(laws, entropy[:, :, 0], (), ["layers.0", "layers.1"], ["self"] * 2, (0, 1))
-    draw(found, [64, 4096, 8192, 131072], figure)
+    laws = ("standard", "1.2 * log_n(base=131072)")
+    measured(dict.fromkeys(laws, entropy), (64, 4096, 8192, 131072), "layers.{}").plot(figure=figure)
     figure.canvas.draw()
     texts = [text for ax in figure.subfigs[1].axes for text in (ax.title, ax._left_title) if text.get_text()]
     for text in texts:  # the line of a row's name stands alone above those of the lengths
@@ -248,10 +256,8 @@ def test_no_title_of_a_map_lies_on_another() -> None:
 def test_nothing_of_the_figure_is_cut_off(layers: int, heads: int, lengths: int) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     entropy = np.random.default_rng(0).uniform(0, 4, (lengths, layers, heads))
-    names = [f"encoder.layer.{layer}.attention.self" for layer in range(layers)]
-    equal, kinds = np.full((lengths, layers), 4.5), ["self"] * layers
-    found = Measured({"standard": entropy}, equal, (), names, kinds, (0, 1))
-    draw(found, [64, 128][:lengths], figure)
+    names = "encoder.layer.{}.attention.self"
+    measured({"standard": entropy}, (64, 128)[:lengths], names).plot(figure=figure)
     figure.draw_without_rendering()
     drawn = figure.get_tightbbox()
     assert min(drawn.x0, drawn.y0) >= 0
@@ -305,7 +311,7 @@ def test_the_figure_says_what_was_measured_and_what_a_law_multiplies(
     def keep(*given: Any, **options: Any) -> None:
         found.append(own(*given, **options))
 
-    monkeypatch.setattr(plot, "entropy_vs_length", keep)
+    monkeypatch.setattr("attnscale.plot._diagnosis.entropy_vs_length", keep)
     arguments = ["diagnose", minilm, "--text", text, "--n", "16", "--laws", "standard", "log_n"]
     assert main([*arguments, "--unit", "bits", "--plot", str(tmp_path / "a.png")]) == 0
     (axes,) = found
@@ -365,9 +371,8 @@ def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[i
     module = kind()
     torch.nn.init.normal_(module.to_q.weight, std=2.0)  # heads that differ
     model, ids = Small(attention=module), [*range(20)]
-    found = measure(Reader(model, [ids]), [16], OWN, by_head=True)
-    assert found.heads is not None
-    rows = head_rows([16], found, found.heads, [], Budget(bits=4.0, tokens=6.0))
+    found = diagnose(model, torch.tensor([ids]), [16], per_head=True)
+    rows = found.heads(bits=4.0, tokens=6.0).rows()
     assert [row["key_head"] for row in rows] == key_of
 
     with torch.no_grad():
@@ -389,7 +394,7 @@ def test_key_heads_are_shared_as_the_model_shares_them(kind: Any, key_of: list[i
 
 def log_without_heads(*names: str) -> Any:
     """A log of two texts and two heads; in modules of these names their axes are unknown."""
-    log = AttentionLog(STATISTICS, {})
+    log = AttentionLog(diagnosed_heads.STATISTICS, {})
     log.begin_pass()
     for name in ("first", "second"):
         query, key = torch.randn(2, 2, 2, 5, 4, generator=torch.Generator().manual_seed(len(name)))
@@ -404,28 +409,27 @@ def log_without_heads(*names: str) -> Any:
 
 
 def test_no_number_is_of_a_head_where_heads_are_not_known() -> None:
-    whole = measured_of(log_without_heads(), OWN, by_head=True)
-    found = measured_of(log_without_heads("second"), OWN, by_head=True)
-    assert found.heads is not None
+    whole = diagnosis.diagnosis_of(log_without_heads(), 5, OWN, per_head=True)
+    found = diagnosis.diagnosis_of(log_without_heads("second"), 5, OWN, per_head=True)
     assert found.without_heads == ("second",)
     means = np.nanmean(found.entropy["standard"], -1)
     np.testing.assert_allclose(means, whole.entropy["standard"].mean(-1), rtol=1e-6)
-    first, second = _rows([5], found)
+    first, second = found.rows()
     assert [len(each["entropy_by_head"]) for each in (first, second)] == [2, 0]
     assert [each["axes"] for each in (first, second)] == ["batch, heads, queries", "unknown"]
     np.testing.assert_allclose(second["entropy"], whole.entropy["standard"][0, 1].mean(), rtol=1e-6)
-    rows = head_rows([5], found, found.heads, [], Budget(bits=4.0, tokens=2.0))
+    rows = found.heads(bits=4.0, tokens=2.0).rows()
     assert [(row["module"], row["head"]) for row in rows] == [("first", 0), ("first", 1)]
     assert np.mean([row["bits"] for row in rows]) == pytest.approx(4)
     assert sum(row["tokens"] for row in rows) == 4
-    *_, last = _table([5], found, {"standard": "as the model has it"}).splitlines()
+    last = str(found).splitlines()[4]
     assert last.split()[-2] == f"{whole.entropy['standard'].mean():.3f}"  # each layer counts once
 
 
 def test_the_figure_has_no_field_for_heads_that_are_not_known() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    found = measured_of(log_without_heads("second"), OWN)
-    draw(found, [5], figure)
+    found = diagnosis.diagnosis_of(log_without_heads("second"), 5, OWN)
+    found.plot(figure=figure)
     lines, drawn, _ = figure.get_axes()
     values = np.asarray(drawn.get_images()[0].get_array())
     np.testing.assert_array_equal(np.isnan(values), [[False, False], [True, True]])
@@ -439,13 +443,32 @@ def test_what_shows_heads_needs_some(
 ) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    found = measured_of(log_without_heads("first", "second"), OWN, by_head=True)
-    monkeypatch.setattr("attnscale.cli.diagnose._at_length", lambda *given, **options: found)
+    found = diagnosis.diagnosis_of(log_without_heads("first", "second"), 5, OWN, per_head=True)
+    with pytest.raises(ValueError, match="cannot be told apart in first, second"):
+        found.heads()
+    monkeypatch.setattr("attnscale.torch.diagnose", lambda *given, **options: found)
     assert small_command(Small(), monkeypatch, *flag.split()) == 2
     said = f"{flag.split()[0]} needs heads: texts and heads cannot be told apart in first, second"
     assert capsys.readouterr().err == f"attnscale: error: {said}\n"
-    without = found._replace(heads=None)
-    monkeypatch.setattr("attnscale.cli.diagnose._at_length", lambda *given, **options: without)
     assert small_command(Small(), monkeypatch) == 0
     note = "Texts and heads cannot be told apart in first, second: no number is per head."
     assert note in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tokens_add_up_and_follow_the_effective_keys(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys, most = np.exp(rng.uniform(0, 6, 17)), rng.integers(1, 200, 17)
+    mean = float(rng.uniform(1, 220))
+    found = budget.tokens_by_head(keys, most, mean)
+    assert found.sum() == max(17, min(round(17 * mean), most.sum()))
+    assert ((found >= 1) & (found <= most)).all()
+    free = (found > 1) & (found < most)  # those that nothing bounds have the same share, to the rounding
+    ratios = np.stack([(found[free] - 1) / keys[free], (found[free] + 1) / keys[free]])
+    assert free.sum() < 2 or ratios[0].max() <= ratios[1].min()
+
+
+def test_bits_are_those_of_the_formula() -> None:
+    found = budget.bits_by_head(np.log([1.0, 16.0]), 4.0)  # 0 and 4 bits, 2 on average
+    np.testing.assert_allclose(found, [4.5, 3.5])
+    np.testing.assert_allclose(budget.mean_renyi2(-np.log([[0.5, 0.25]]), axis=1), -np.log([0.375]))

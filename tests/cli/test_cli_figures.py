@@ -69,7 +69,7 @@ def test_laws_are_drawn_in_panels_of_few_lines(given, monkeypatch, tmp_path, cap
         return draw(curves, n, ax=ax)
 
     draw = plot.multiplier_vs_length
-    monkeypatch.setattr(plot, "multiplier_vs_length", keep)
+    monkeypatch.setattr("attnscale.plot._multiples.multiplier_vs_length", keep)
     main(["laws", "--n", "512", "4096", *given, "--plot", str(tmp_path / "a.png")])
     capsys.readouterr()
     names = [name for panel in seen for name in panel]

@@ -12,7 +12,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import laws
-from attnscale.cli import laws as command
+from attnscale.calibration import comparison
 from attnscale.cli import main
 
 
@@ -20,8 +20,60 @@ from attnscale.cli import main
 def _heads_are_measured_once():
     """Compute the entropy of the shipped heads once for all tests; it takes most of a call's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "_heads_entropy", functools.cache(command._heads_entropy))
+        patch.setattr(comparison, "_heads_entropy", functools.cache(comparison._heads_entropy))
         yield
+
+
+def test_the_command_prints_what_the_function_returns(run):
+    found = laws.compare([512, 64], ["log_n", 0.25], train_length=256)
+    given = ("--n", "64", "512", "--laws", "log_n", "0.25", "--train-length", "256")
+    assert json.loads(run(*given, "--json")) == found.rows()
+    sheet = found._sheet(1.0, "nats")
+    assert found.lengths.tolist() == [64, 512]
+    assert [row.split()[:1] for row in run(*given).splitlines()[-2:]] == [[row[0]] for row in sheet.rows]
+    frame = found.to_pandas()
+    assert frame["minilm_entropy"].tolist() == [row["minilm_entropy"] for row in found.rows()]
+    np.testing.assert_allclose(
+        found.to_pandas(unit="bits")["sphere_entropy"] * np.log(2), frame["sphere_entropy"]
+    )
+
+
+def test_ctrl_c_keeps_the_finished_laws(monkeypatch):
+    seen = []
+
+    def columns(law, *given):
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(law)
+        return own(law, *given)
+
+    own = comparison._columns
+    monkeypatch.setattr(comparison, "_columns", columns)
+    found = laws.compare(64, ["log_n", "standard"])
+    assert (list(found.laws), found.interrupted, found.multiplier.shape) == (["log_n"], True, (1, 1))
+    with pytest.raises(KeyboardInterrupt):
+        laws.compare(64, ["standard"])
+
+
+def test_progress_counts_the_laws():
+    seen = []
+    laws.compare(64, ["log_n", "standard"], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "message"),
+    [
+        ([], {}, "lengths must be at least one number of keys, got none"),
+        (5.5, {}, "lengths must be an integer, got 5.5"),
+        (5, {"head_dim": 1}, "head_dim must be at least 2, got 1"),
+        (5, {"train_length": 1}, "train_length must be at least 2, got 1"),
+        (5, {"laws": ["[1, 2] * log_n"]}, "one value for all heads is compared"),
+    ],
+)
+def test_bad_arguments(lengths, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        laws.compare(lengths, **options)
 
 
 @pytest.fixture

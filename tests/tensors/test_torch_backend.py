@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -207,6 +208,37 @@ def test_a_law_that_is_replaced_counts_at_once() -> None:
         at.laws.register("of_this_test")(lambda n, head_dim, *, factor=factor: factor + 0 * n)
         output = at.torch.attention(q, k, v, scale="of_this_test", backend="torch")
         torch.testing.assert_close(output, at.torch.attention(q, k, v, scale=factor))
+
+
+def functions_entered(call: Callable[[], Any]) -> int:
+    """Python functions that a second call enters."""
+    entered = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    call()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def test_a_tiny_call_enters_few_functions() -> None:
+    """A mask and a law: 117 functions of this package and of PyTorch, once 283."""
+    query, key, value = (draw(4, 16, 16, seed=seed, dtype=torch.float32).detach() for seed in range(3))
+    mask = torch.ones(16, 16, dtype=torch.bool).tril()
+    options: Any = {"backend": "torch", "attn_mask": mask, "scale": "ssmax"}
+    assert functions_entered(lambda: at.torch.attention(query, key, value, **options)) <= 180
+
+
+def test_names_of_axes_are_refused() -> None:
+    """The arithmetic would take the axes in the order of "bhsd"."""
+    with pytest.raises(ValueError, match=r"^layout must be one of 'bhsd', 'bshd', got 'b n h d'$"):
+        at.torch.attention(*qkv(), backend="torch", layout="b n h d")
 
 
 def test_refusals_of_its_own() -> None:

@@ -93,9 +93,7 @@ def test_sinks_of_heads_and_of_rows() -> None:
 
 
 def test_the_entropy_over_the_keys_alone() -> None:
-    """The weight of the sink gives it; the command names the layers with a sink."""
-    from attnscale.cli import diagnose
-
+    """The weight of the sink gives it; a diagnosis names the layers with a sink."""
     model, _ = oracle.build("gpt_oss", sliding_window=16)
     weights = torch.stack(eager(model, input_ids=IDS).attentions)
     with at.torch.record(model, statistics=("entropy", "sink_weight"), laws=["log_n"]) as log:
@@ -104,12 +102,10 @@ def test_the_entropy_over_the_keys_alone() -> None:
     alone = (log.entropy + w * np.log(w) + (1 - w) * np.log1p(-w)) / (1 - w)
     keys = weights / weights.sum(-1, keepdim=True)
     np.testing.assert_allclose(alone, entropy_of(keys), rtol=0, atol=2e-4)
-    laws = {"standard": at.laws.get("standard")}
-    found = diagnose.measure(diagnose.Reader(model, IDS.tolist()), [20], laws)
+    found = at.torch.diagnose(model, IDS, [20])
     layers = ", ".join(map(str, log.layers))
-    table = diagnose._table([20], found, {"standard": "as the model has it"})
-    assert f"count the sink as one more outcome in the layers {layers}." in table
-    assert all(row["entropy_counts_sink"] for row in diagnose._rows([20], found))
+    assert f"count the sink as one more outcome in the layers {layers}." in str(found)
+    assert all(row["entropy_counts_sink"] for row in found.rows())
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

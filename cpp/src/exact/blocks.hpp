@@ -12,6 +12,7 @@
 #include "call/row_address.hpp"
 #include "kernels/gradient/block.hpp"
 #include "kernels/tile/block.hpp"
+#include "machine/cpu_features.hpp"
 
 namespace attnscale::detail {
 
@@ -107,6 +108,7 @@ inline score_block scores_of(const score_problem& p, const query_block& rows, ke
           .head_dim = p.head_dim,
           .key_begin = keys.begin,
           .key_end = keys.end,
+          .prefetches = gains_from_prefetches(),
           .leading_keys = p.leading_keys,
           .first_visible = rows.begin,
           .last_visible = rows.end,

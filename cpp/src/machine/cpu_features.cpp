@@ -65,9 +65,23 @@ bool cpu_has(std::string_view name) {
   return false;
 }
 
+bool gains_from_prefetches() {
+  static const bool gains = [] {
+    unsigned answer[4] = {};
+    if (__get_cpuid(0, &answer[eax], &answer[ebx], &answer[ecx], &answer[edx]) == 0 ||
+        answer[ebx] != signature_AMD_ebx)
+      return true;
+    __get_cpuid(1, &answer[eax], &answer[ebx], &answer[ecx], &answer[edx]);
+    const unsigned family = (answer[eax] >> 8 & 0xfu) + (answer[eax] >> 20 & 0xffu);
+    return family != 0x19;
+  }();
+  return gains;
+}
+
 #else
 
 bool cpu_has(std::string_view) { return false; }
+bool gains_from_prefetches() { return true; }
 
 #endif
 

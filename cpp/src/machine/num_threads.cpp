@@ -15,6 +15,7 @@
 
 #include "attnscale/threads.hpp"
 #include "attnscale/version.hpp"
+#include "machine/openmp_team.hpp"
 
 #if defined(__linux__)
 #include <sched.h>
@@ -98,19 +99,36 @@ int parse_num_threads(const char* text) {
 
 }  // namespace detail
 
+namespace detail {
 namespace {
 
-std::atomic<int> default_threads{0};  // 0: not decided yet
+std::atomic<int> chosen{0};
+
+/// Number of threads where nobody chose one.
+int unchosen_threads() {
+  static const int usable = usable_cpus();
+  const openmp_team* const team = adopted_team();
+  return team == nullptr ? usable : std::clamp(team->asked(), 1, usable);
+}
 
 }  // namespace
 
+int chosen_threads() {
+  static const int by_environment = [] {
+    const char* text = std::getenv("ATTNSCALE_NUM_THREADS");
+    return text != nullptr && *text != '\0' ? parse_num_threads(text) : 0;
+  }();
+  const int n = chosen.load(std::memory_order_relaxed);
+  return n > 0 ? n : by_environment;
+}
+
+void choose_threads(int n) { chosen.store(n, std::memory_order_relaxed); }
+
+}  // namespace detail
+
 int num_threads() {
-  int n = default_threads.load(std::memory_order_relaxed);
-  if (n > 0) return n;
-  const char* text = std::getenv("ATTNSCALE_NUM_THREADS");
-  const bool asked = text != nullptr && *text != '\0';
-  const int decided = asked ? detail::parse_num_threads(text) : detail::usable_cpus();
-  return default_threads.compare_exchange_strong(n, decided) ? decided : n;
+  const int n = detail::chosen_threads();
+  return n > 0 ? n : detail::unchosen_threads();
 }
 
 int max_threads() {
@@ -122,7 +140,17 @@ void set_num_threads(int n) {
   if (n < 1) {
     throw std::invalid_argument("num_threads must be >= 1, got " + std::to_string(n));
   }
-  default_threads.store(n, std::memory_order_relaxed);
+  detail::choose_threads(n);
+}
+
+std::string use_threads_of(const std::string& library) {
+  detail::adopt_team(detail::openmp_team_of(library.c_str()));
+  return threads_library();
+}
+
+std::string threads_library() {
+  const detail::openmp_team* const team = detail::adopted_team();
+  return team == nullptr ? "" : team->name;
 }
 
 }  // namespace attnscale
@@ -140,8 +168,9 @@ ATTNSCALE_VISIBLE int attnscale_get_num_threads() {
   }
 }
 
+// threadpoolctl sets the number that it found, to end a limit: the default then holds again.
 ATTNSCALE_VISIBLE void attnscale_set_num_threads(int n) {
-  if (n >= 1) attnscale::set_num_threads(n);
+  if (n >= 1) attnscale::detail::choose_threads(n == attnscale::detail::unchosen_threads() ? 0 : n);
 }
 
 ATTNSCALE_VISIBLE const char* attnscale_get_version() { return ATTNSCALE_VERSION; }

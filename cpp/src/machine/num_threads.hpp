@@ -16,6 +16,12 @@ int quota_cpus(const std::string& text);
 /// Number of threads for a call that asks for this many: at most max_threads().
 int threads_of_call(int asked);
 
+/// Number of threads that ATTNSCALE_NUM_THREADS or a caller chose; 0: nobody did.
+int chosen_threads();
+
+/// Sets the number for the process; 0: that of the environment, if any.
+void choose_threads(int n);
+
 /// The value of ATTNSCALE_NUM_THREADS; anything but an integer >= 1 throws std::runtime_error.
 int parse_num_threads(const char* text);
 

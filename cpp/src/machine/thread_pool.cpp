@@ -16,7 +16,9 @@
 
 #include "attnscale/detail/refuse.hpp"
 #include "attnscale/threads.hpp"
+#include "machine/loop_job.hpp"
 #include "machine/num_threads.hpp"
+#include "machine/openmp_team.hpp"
 #include "machine/thread_cost.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -29,16 +31,6 @@
 namespace attnscale::detail {
 namespace {
 
-using clock = std::chrono::steady_clock;
-
-// Ctrl-C has to be answered within 0.2 s; the check takes the GIL, which other threads may need.
-constexpr auto poll_interval = std::chrono::milliseconds(25);
-
-// Waking a sleeping thread takes 20 to 30 us, as long as a small call. An idle thread looks for
-// work during this time before it sleeps: two threads then share 20 us of work in 11.4 us when
-// calls follow each other (27 us without), 100 us in 51 us (93 us without).
-constexpr auto spin_time = std::chrono::microseconds(100);
-
 // So an isolated call wakes threads if it takes `enough_to_wake` or more. A shorter one does if it
 // soon follows another call: the threads are then awake, or stay awake for the next calls.
 constexpr double enough_to_wake = 80e3;  // ns
@@ -46,26 +38,6 @@ constexpr double enough_to_share = 8e3;
 
 /// Expected end of the last call that was long enough to share, in ticks of the clock.
 std::atomic<clock::rep> last_end{0};
-
-void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-template <class Condition>
-bool spin_until(Condition&& reached) {
-  const auto end = clock::now() + spin_time;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (reached()) return true;
-      pause();
-    }
-  } while (clock::now() < end);
-  return false;
-}
 
 /// The CPU of this thread, -1 if the system does not say.
 int current_cpu() {
@@ -102,107 +74,6 @@ class whereabouts {
   cpu_set_t mine_;
   bool narrowed_ = false;
 #endif
-};
-
-// Number of forks between this process and the one that loaded the library: threads of an earlier
-// count do not exist here.
-std::atomic<unsigned> forks{0};
-
-// Signal of the task that this thread runs: a nested loop stops with the enclosing one.
-thread_local const stop_signal* enclosing = nullptr;
-
-/// State that the threads of one loop share.
-class job {
- public:
-  job(const parallel_loop& loop, const execution& how) : loop_(loop), how_(how), outer_(enclosing) {
-    if (how_.interrupted != nullptr) next_poll_ = clock::now() + poll_interval;
-  }
-
-  void work_as_caller() noexcept { work({ask_caller, this}); }
-  void work_as_helper() noexcept {
-    std::fesetenv(&arithmetic_);
-    work({ask_helper, this});
-  }
-
-  /// Copies the caller's floating-point environment: other threads (which do not exist in the child
-  /// of a fork) round, and treat denormal numbers, as the calling thread does, so that results do
-  /// not depend on their number.
-  void share() {
-    shared_ = true;
-    std::fegetenv(&arithmetic_);
-  }
-
-  /// Runs the user's check when it is due. Only on the calling thread.
-  void poll() noexcept {
-    if (shared_ && forks.load() != forks_) lose_helpers();
-    if (outer_ != nullptr && outer_->requested()) interrupt();
-    if (how_.interrupted == nullptr || stop_.load(std::memory_order_relaxed)) return;
-    const auto now = clock::now();
-    if (now < next_poll_) return;
-    next_poll_ = now + poll_interval;
-    // Kernels that poll have no exceptions: an exception of the check waits until all threads have
-    // left.
-    try {
-      if (how_.interrupted(how_.context)) interrupt();
-    } catch (...) {
-      fail(std::current_exception());
-    }
-  }
-
-  /// Handles a fork inside the loop, in the child: tasks of other threads are half done, and stay
-  /// so.
-  void lose_helpers() noexcept {
-    fail(std::make_exception_ptr(std::runtime_error(
-        "the process forked inside a parallel loop: its child cannot finish it")));
-  }
-
-  void fail(std::exception_ptr error) noexcept {
-    if (!failed_.exchange(true)) error_ = std::move(error);
-    stop_.store(true, std::memory_order_relaxed);
-  }
-
-  /// Called after the last thread has left.
-  void rethrow() const {
-    if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(error_);
-  }
-
- private:
-  static bool ask_helper(const void* state) noexcept {
-    return static_cast<const job*>(state)->stop_.load(std::memory_order_relaxed);
-  }
-
-  static bool ask_caller(const void* state) noexcept {
-    const_cast<job*>(static_cast<const job*>(state))->poll();
-    return ask_helper(state);
-  }
-
-  void interrupt() noexcept { fail(std::make_exception_ptr(interrupted())); }
-
-  void work(const stop_signal& signal) noexcept {
-    const stop_signal* const before = std::exchange(enclosing, &signal);
-    try {
-      while (!signal.requested()) {
-        const std::int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-        if (task >= loop_.n_tasks) break;
-        loop_.body(loop_.context, task, signal);
-      }
-    } catch (...) {
-      fail(std::current_exception());
-    }
-    enclosing = before;
-  }
-
-  const parallel_loop& loop_;
-  const execution& how_;
-  const stop_signal* outer_;
-  const unsigned forks_ = forks.load();
-  bool shared_ = false;
-  std::fenv_t arithmetic_;  // of the caller, if threads share the loop
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<bool> stop_{false};
-  std::atomic<bool> failed_{false};
-  std::exception_ptr error_;
-  clock::time_point next_poll_;
 };
 
 /// Threads that sleep until a job is offered. One job at a time; never destroyed, because its
@@ -364,6 +235,10 @@ pool& shared_pool() {
   return *the_pool.load();
 }
 
+void run_on_threads(job& work, int helpers) {
+  can_run_on_team(helpers + 1) ? run_on_team(work, helpers) : shared_pool().run(work, helpers);
+}
+
 }  // namespace
 
 int asked_threads(const execution& how) {
@@ -380,7 +255,8 @@ execution one_thread_if_short(const execution& how, double nanoseconds) {
   const auto takes =
       std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e9)));
   const clock::duration before(last_end.exchange((now + takes).time_since_epoch().count()));
-  const bool follows = now.time_since_epoch() - before < spin_time;
+  const auto awake = can_run_on_team(asked_threads(how)) ? team_spin_time : spin_time;
+  const bool follows = now.time_since_epoch() - before < awake;
   return follows || nanoseconds >= enough_to_wake ? how : alone;
 }
 
@@ -392,7 +268,7 @@ void run_parallel(const parallel_loop& loop, const execution& how) {
   job work(loop, how);
   if (helpers > 0 && !busy.exchange(true)) {
     try {
-      shared_pool().run(work, helpers);
+      run_on_threads(work, helpers);
     } catch (...) {
       busy.store(false);
       throw;

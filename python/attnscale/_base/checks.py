@@ -239,15 +239,15 @@ def _twin(library: str, function: str) -> str | None:
 
 def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) -> NDArray[Any]:
     """`array` without leading axes of extent 1, if it broadcasts to `shape`, whose axes are `axes`."""
-    original = array.shape
-    while array.ndim > len(shape) and array.shape[0] == 1:
-        array = array[0]
-    fits = array.ndim <= len(shape) and all(
-        extent in (1, wanted) for extent, wanted in zip(reversed(array.shape), reversed(shape), strict=False)
+    given = array.shape
+    surplus = max(len(given) - len(shape), 0)
+    own = given[surplus:]
+    fits = given[:surplus] == (1,) * surplus and all(
+        extent in (1, wanted) for extent, wanted in zip(reversed(own), reversed(shape), strict=False)
     )
     if not fits:
-        raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {original}")
-    return array
+        raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {given}")
+    return array.reshape(own) if surplus else array
 
 
 def sum_over_repeats(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

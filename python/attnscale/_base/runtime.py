@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ _LABELS = {
     "simd_level": "SIMD level",
     "available_simd_levels": "available levels",
     "num_threads": "threads",
+    "threads_library": "threads belong to",
     "compiler": "compiler",
     "flags": "C++ flags",
     "xsimd": "xsimd",
@@ -65,7 +67,8 @@ def get_num_threads() -> int:
     """Largest number of threads of a call without ``num_threads=``.
 
     Until `set_num_threads` is called: the environment variable ``ATTNSCALE_NUM_THREADS``, else the CPUs
-    that this process may use (its affinity, cut by the CPU quota of its cgroup).
+    that this process may use (its affinity, cut by the CPU quota of its cgroup), and not more than
+    ``torch.get_num_threads()`` once a call had tensors of PyTorch or :mod:`attnscale.torch` is imported.
 
     Raises
     ------
@@ -88,8 +91,8 @@ def set_num_threads(n: int) -> None:
 
     Parameters
     ----------
-    At least 1. A call takes at most 256, or the number of CPUs of this process if that is larger.
-        are more.
+    n : int
+        At least 1. A call takes at most 256, or the number of CPUs of this process if that is larger.
 
     Examples
     --------
@@ -106,12 +109,21 @@ def set_num_threads(n: int) -> None:
 @contextmanager
 def threads_within(n: int) -> Iterator[None]:
     """A context in which calls without ``num_threads=`` use `n` threads at most."""
-    before = _core.num_threads()
+    before = _core.chosen_threads()
     _core.set_num_threads(n)
     try:
         yield
     finally:
-        _core.set_num_threads(before)
+        _core.choose_threads(before)
+
+
+@cache
+def use_threads_of_torch() -> None:
+    """Run calls on the OpenMP threads of PyTorch, which is imported already.
+
+    They wait awake after each operator of PyTorch; threads of our own would have half of the CPUs.
+    """
+    _core.use_threads_of("@rpath/libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so")
 
 
 def show_config() -> Config:
@@ -133,6 +145,7 @@ def show_config() -> Config:
         simd_level=_core.simd_level(),
         available_simd_levels=_core.available_simd_levels(),
         num_threads=_core.num_threads(),
+        threads_library=_core.threads_library() or "attnscale",
         numpy=np.__version__,
         **_core.build_info(),
     )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Unit = Literal["nats", "bits"]
 
+#: Effective keys by the unit of the entropy.
+EFFECTIVE_KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
+
 MOST_ROWS = 20  # of a printed table
 
 

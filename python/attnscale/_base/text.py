@@ -169,7 +169,10 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def to_json(value: Any) -> str:
     """Indented JSON, standard-conforming: NaN and infinity become null."""
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):  # another mapping than dict, or a number that is not finite
+        return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _html_row(cells: Sequence[str], tag: str) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,12 @@ import numpy as np
 from .._base.checks import as_array, boolean, check_writable
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
+
+    _Shape = tuple[int, ...]
+    _Array: TypeAlias = "NDArray[Any] | Unread"
 
 LAYOUTS = ("bhsd", "bshd")
 #: A module's own name is looked up faster than NumPy's, which counts in a small call.
@@ -22,19 +28,67 @@ _FLOAT_TYPES = frozenset((FLOAT64, FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
 
 
-class Inputs(NamedTuple):
-    """Arrays (..., heads, n, dim) that fit each other, and the facts of their shapes."""
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An array known by shape and type alone, such as one of a program that is being traced."""
 
-    query: NDArray[Any]
-    key: NDArray[Any]
-    value: NDArray[Any] | None
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        return f"an array of shape {self.shape} and type {self.dtype}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def reshape(self, shape: tuple[int, ...]) -> Unread:
+        return Unread(shape, self.dtype)
+
+
+class Extents(NamedTuple):
+    """Extents of a call whose query, key and value fit each other."""
+
     leading: tuple[int, ...]  # (..., heads) of the result; () for 2-D input
+    n_queries: int
+    n_keys: int
+    head_dim: int
+    value_dim: int | None  # None: there is no value
+    dtype: np.dtype[Any]  # the common type of the arrays
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """(..., heads, n_queries)."""
-        return (*self.leading, self.query.shape[-2])
+        return (*self.leading, self.n_queries)
+
+    @property
+    def wide(self) -> np.dtype[Any]:
+        """The type of the arithmetic, float64 or float32."""
+        return FLOAT64 if self.dtype == FLOAT64 else FLOAT32
+
+
+class Inputs(NamedTuple):
+    """Arrays (..., heads, n, dim) of a call."""
+
+    query: NDArray[Any]
+    key: NDArray[Any]
+    value: NDArray[Any] | None
+    extents: Extents
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The common type of the arrays."""
+        return self.extents.dtype
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """(..., heads) of the result; () for 2-D input."""
+        return self.extents.leading
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """(..., heads, n_queries)."""
+        return self.extents.row_shape
 
 
 def is_float_type(dtype: np.dtype[Any]) -> bool:
@@ -44,23 +98,36 @@ def is_float_type(dtype: np.dtype[Any]) -> bool:
 
 def read_inputs(query: Any, key: Any, value: Any, layout: str, *, enable_gqa: bool) -> Inputs:
     """Read and check the arrays, as views if possible; axes go by order, and `value` may be None."""
-    if enable_gqa is not False:
-        boolean("enable_gqa", enable_gqa)
     q = _read("query", query)
     k = _read("key", key)
     v = None if value is None else _read("value", value)
+    extents = read_extents(q, k, v, layout, enable_gqa=enable_gqa)
     if layout == "bshd":
         q, k, v = laid_out(q, layout), laid_out(k, layout), None if v is None else laid_out(v, layout)
-    of_query, of_key, of_value = q.shape, k.shape, None if v is None else v.shape
-    if of_query[-1] != of_key[-1] or (of_value is not None and of_key[-2] != of_value[-2]):
-        _explain_inner_axes(of_query, of_key, of_value)
-    dtype = q.dtype
-    if k.dtype is not dtype or (v is not None and v.dtype is not dtype):
-        dtype = _common_type({x.dtype for x in (q, k, v) if x is not None})
-    leading = of_query[:-2]
-    if leading != of_key[:-2] or (of_value is not None and leading != of_value[:-2]):
+    return tuple.__new__(Inputs, (q, k, v, extents))  # the same as Inputs(...), at half the cost
+
+
+def read_extents(
+    query: _Array, key: _Array, value: _Array | None, layout: str, *, enable_gqa: bool
+) -> Extents:
+    """Extents of a call with arrays of these shapes, whose axes are those of the layout, and types."""
+    if enable_gqa is not False:
+        boolean("enable_gqa", enable_gqa)
+    q, k, v = query.shape, key.shape, None if value is None else value.shape
+    if len(q) < 2 or len(k) < 2 or (v is not None and len(v) < 2):
+        _explain_axes(q, k, v)
+    if layout == "bshd":
+        q, k, v = shape_in(layout, q), shape_in(layout, k), None if v is None else shape_in(layout, v)
+    if q[-1] != k[-1] or (v is not None and k[-2] != v[-2]):
+        _explain_inner_axes(q, k, v)
+    dtype = query.dtype
+    if key.dtype is not dtype or (value is not None and value.dtype is not dtype):
+        dtype = _common_type({x.dtype for x in (query, key, value) if x is not None})
+    leading = q[:-2]
+    if leading != k[:-2] or (v is not None and leading != v[:-2]):
         leading = _broadcast_leading(q, k, v, enable_gqa=enable_gqa)
-    return tuple.__new__(Inputs, (q, k, v, dtype, leading))  # the same as Inputs(...), at half the cost
+    value_dim = None if v is None else v[-1]
+    return tuple.__new__(Extents, (leading, q[-2], k[-2], q[-1], value_dim, dtype))
 
 
 def laid_out(array: NDArray[Any], layout: str) -> NDArray[Any]:
@@ -75,8 +142,8 @@ def shape_in(layout: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def make_output(inputs: Inputs, value_dim: int, layout: str, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The array to return, and a view of it as (..., heads, n_queries, value_dim)."""
-    query, _, _, dtype, leading = inputs
-    shape = (*leading, query.shape[-2], value_dim)
+    leading, n_queries, *_, dtype = inputs.extents
+    shape = (*leading, n_queries, value_dim)
     swapped = layout == "bshd"
     if swapped:
         shape = shape_in(layout, shape)
@@ -104,8 +171,6 @@ def _read(name: str, value: Any) -> NDArray[Any]:
         if value is None:
             raise TypeError(f"{name} must be an array, got None")
         array = in_native_order(name, array, value)
-    if array.ndim < 2:
-        raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {array.shape}")
     return array
 
 
@@ -129,7 +194,13 @@ def float_type_error(name: str, given: Any, dtype: np.dtype[Any]) -> TypeError:
     return TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
 
 
-def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...] | None) -> None:
+def _explain_axes(*shapes: _Shape | None) -> None:
+    for name, shape in zip(("query", "key", "value"), shapes, strict=True):
+        if shape is not None and len(shape) < 2:
+            raise ValueError(f"{name} must have at least 2 axes (..., n, dim), got shape {shape}")
+
+
+def _explain_inner_axes(query: _Shape, key: _Shape, value: _Shape | None) -> None:
     if query[-1] != key[-1]:
         raise ValueError(
             f"query and key must have the same last dimension (head_dim), got {query[-1]} and {key[-1]}"
@@ -138,22 +209,20 @@ def _explain_inner_axes(query: tuple[int, ...], key: tuple[int, ...], value: tup
     raise ValueError(f"key and value must have the same number of keys, got {key[-2]} and {value[-2]}")
 
 
-def _broadcast_leading(
-    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any] | None, *, enable_gqa: bool
-) -> tuple[int, ...]:
+def _broadcast_leading(q: _Shape, k: _Shape, v: _Shape | None, *, enable_gqa: bool) -> _Shape:
     """(..., heads) of the result. Batch axes broadcast; heads follow enable_gqa."""
-    arrays = [("query", q), ("key", k)] + ([] if v is None else [("value", v)])
+    shapes = [("query", q), ("key", k)] + ([] if v is None else [("value", v)])
     try:
-        batch = np.broadcast_shapes(*(x.shape[:-3] for _, x in arrays))
+        batch = np.broadcast_shapes(*(x[:-3] for _, x in shapes))
     except ValueError:
-        seen = " and ".join(f"{name} {x.shape[:-3]}" for name, x in arrays)
+        seen = " and ".join(f"{name} {x[:-3]}" for name, x in shapes)
         raise ValueError(f"the batch axes must broadcast, got {seen}") from None
-    heads = [(name, x.shape[-3]) for name, x in arrays if x.ndim > 2]
+    heads = [(name, x[-3]) for name, x in shapes if len(x) > 2]
     if not heads:
         return ()
-    if enable_gqa and q.ndim > 2:
+    if enable_gqa and len(q) > 2:
         _check_groups(heads)
-        return (*batch, q.shape[-3])
+        return (*batch, q[-3])
     extents = {n for _, n in heads if n != 1}
     if len(extents) > 1:
         _explain_heads(heads)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.runtime import use_threads_of_torch
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -24,6 +26,7 @@ def home_of(array: Any) -> Convert | None:
     buffers, subclasses of ndarray and objects that have only DLPack give NumPy arrays.
     """
     if is_tensor(array):
+        use_threads_of_torch()
         return tensor
     if isinstance(array, (np.ndarray, np.generic)) or not hasattr(array, "__array_namespace__"):
         return None

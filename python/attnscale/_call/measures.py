@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .._core import Intervals
-    from .arrays import Inputs
+    from .arrays import Extents, Inputs
     from .distance import ScoreForm
 
 _BLOCK = 2**22  # scores held at a time: 32 MiB of float64
@@ -53,6 +53,14 @@ def _of_rows(
     return measured
 
 
+def count_visible(extents: Extents, intervals: Intervals, mask: NDArray[Any]) -> NDArray[np.int64]:
+    """Number of keys that each query may see, from blocks of rows."""
+    found = np.zeros(extents.row_shape, np.int64)
+    for cut in blocks_of_rows(extents.row_shape, extents.n_keys):
+        found[..., cut] = seen_in_block(extents, intervals, mask, cut).sum(-1)
+    return found
+
+
 def blocks_of_rows(row_shape: tuple[int, ...], n_keys: int) -> Iterator[slice]:
     """Blocks of queries, as large as a limit on the scores of all heads allows."""
     n_queries = row_shape[-1]
@@ -71,7 +79,7 @@ def rows_of_block(
     score = _scores(inputs, form, cut, scale)
     if mask is not None and mask.dtype != np.bool_:
         score = score + cut_rows(mask, cut, -2)
-    return score, seen_in_block(inputs, intervals, mask, cut)
+    return score, seen_in_block(inputs.extents, intervals, mask, cut)
 
 
 def _scores(inputs: Inputs, form: ScoreForm, cut: slice, scale: Any) -> NDArray[np.float64]:
@@ -99,9 +107,9 @@ def keys_of_heads(inputs: Inputs) -> NDArray[Any]:
     return key.repeat(leading[-1] // key.shape[-3], axis=-3)
 
 
-def seen_in_block(inputs: Inputs, intervals: Intervals, mask: Any, cut: slice) -> NDArray[np.bool_]:
+def seen_in_block(extents: Extents, intervals: Intervals, mask: Any, cut: slice) -> NDArray[np.bool_]:
     """Whether some queries see each key; broadcasts to (..., heads, rows, n_keys)."""
-    key = np.arange(inputs.key.shape[-2])
+    key = np.arange(extents.n_keys)
     seen = np.ones(key.shape, np.bool_)
     if intervals.begin is not None:
         seen = seen & (key >= cut_rows(intervals.begin, cut, -1)[..., None])

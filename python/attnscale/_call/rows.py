@@ -13,7 +13,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean, fit_to, shown, warn
 from .._core import Intervals
-from .arrays import ARRAY, Inputs, is_float_type
+from .arrays import ARRAY, Extents, Unread, is_float_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,31 +26,39 @@ _OPEN = 2**61
 
 
 def read_intervals(
-    inputs: Inputs, is_causal: Any, causal: Any, window: Any, key_lengths: Any, document_ids: Any
+    extents: Extents, is_causal: Any, causal: Any, window: Any, key_lengths: Any, document_ids: Any
 ) -> Intervals:
-    """All that hides keys except attn_mask, as integers from which the core makes the intervals."""
+    """All that hides keys except attn_mask, as integers from which the core makes the intervals.
+
+    Integers that are not read count as if all keys were of one document and in use.
+    """
+    leading, n_queries, n_keys, *_ = extents
     return Intervals(
-        inputs.query.shape[-2],
-        inputs.key.shape[-2],
-        inputs.leading[:-1],
+        n_queries,
+        n_keys,
+        leading[:-1],
         read_causal(is_causal, causal),
         read_window(window),
-        None if key_lengths is None else read_integers("key_lengths", key_lengths),
+        None if key_lengths is None else read_integers("key_lengths", key_lengths, n_keys),
         None if document_ids is None else read_integers("document_ids", document_ids),
     )
 
 
-def read_mask(attn_mask: Any, inputs: Inputs) -> NDArray[Any]:
+def read_mask(attn_mask: Any, extents: Extents) -> NDArray[Any] | Unread:
     """A boolean or additive mask in a shape that broadcasts to (..., heads, n_queries, n_keys)."""
-    mask = typed_mask(attn_mask)
-    shape = (*inputs.row_shape, inputs.key.shape[-2])
+    mask: Any = attn_mask
+    if type(mask) is Unread:
+        _check_mask_type(mask.dtype)
+    else:
+        mask = typed_mask(mask)
+    shape = (*extents.leading, extents.n_queries, extents.n_keys)
     try:
         fitted = fit_to("attn_mask", mask, shape, "(..., heads, n_queries, n_keys)")
     except ValueError as error:
         if mask.ndim == 2 and len(shape) == 4 and mask.shape == (shape[0], shape[-1]):
             raise ValueError(f"{error}; of (batch, n_keys): attn_mask[:, None, None, :]") from None
         raise
-    if mask.dtype != np.bool_:
+    if mask.dtype != np.bool_ and type(mask) is not Unread:
         _warn_of_zeros_and_ones(mask)
     return fitted
 
@@ -59,11 +67,15 @@ def typed_mask(attn_mask: Any) -> NDArray[Any]:
     """A mask of booleans or numbers that the core reads, in native byte order, of any shape."""
     mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
     if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
-        if not is_float_type(mask.dtype.newbyteorder("=")):
-            hint = "; attn_mask.astype(bool) if nonzero = take part" if mask.dtype.kind in "iu" else ""
-            raise TypeError(f"attn_mask must be bool or float, got {mask.dtype}{hint}")
+        _check_mask_type(mask.dtype)
         mask = mask.astype(mask.dtype.newbyteorder("="))
     return np.asarray(mask)
+
+
+def _check_mask_type(dtype: np.dtype[Any]) -> None:
+    if dtype != np.bool_ and not (is_float_type(dtype) or is_float_type(dtype.newbyteorder("="))):
+        hint = "; attn_mask.astype(bool) if nonzero = take part" if dtype.kind in "iu" else ""
+        raise TypeError(f"attn_mask must be bool or float, got {dtype}{hint}")
 
 
 def shows(mask: NDArray[Any]) -> NDArray[np.bool_]:
@@ -136,8 +148,11 @@ def _read_side(side: str, extent: Any) -> int | None:
     return None if keys > _OPEN else keys
 
 
-def read_integers(name: str, given: Any) -> NDArray[Any]:
-    """An array of 64-bit integers."""
+def read_integers(name: str, given: Any, unread: int = 0) -> NDArray[Any]:
+    """An array of 64-bit integers; `unread` in place of each that is not read, or the type's largest."""
+    if type(given) is Unread:
+        most = np.iinfo(given.dtype).max if given.dtype.kind in "iu" else 0
+        given = np.broadcast_to(np.asarray(min(unread, most), given.dtype), given.shape)
     array = np.asarray(given) if type(given) in (int, ARRAY) else as_array(name, given)
     dtype = array.dtype
     if dtype is not _INT64 and dtype != _INT64:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.checks import as_array, fit_to, number, shown
-from .arrays import ARRAY, Inputs
+from .arrays import ARRAY, Extents, Unread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,14 +31,17 @@ def read_law(scale: Any) -> Law | None:
     return laws.get(scale) if isinstance(scale, (str, laws.Law)) else None
 
 
-def read_scale(scale: Any, inputs: Inputs) -> Scale:
+def read_scale(scale: Any, extents: Extents) -> Scale | Unread:
     """A scale given as a number or an array, checked."""
     if isinstance(scale, (int, float)):
         return number("scale", scale)
-    array = as_array("scale", scale)
+    array = scale if type(scale) is Unread else as_array("scale", scale)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"scale must be a number, an array of numbers, a law or its name, got {shown(scale)}")
-    rows = _rows("scale", array, inputs)
+    fitted: NDArray[Any] | Unread = _rows("scale", array, extents)
+    if isinstance(fitted, Unread):
+        return fitted
+    rows = fitted.astype(np.float64, copy=False)
     if not np.isfinite(rows).all():
         raise ValueError("scale must be finite, got an array with NaN or infinity")
     return rows
@@ -56,10 +59,10 @@ def read_scales(scales: Any) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, np.float64)
 
 
-def _rows(name: str, array: NDArray[Any], inputs: Inputs) -> NDArray[np.float64]:
-    row_shape = inputs.row_shape
+def _rows(name: str, array: Any, extents: Extents) -> Any:
+    row_shape = extents.row_shape
     try:
-        return fit_to(name, array, row_shape, _AXES).astype(np.float64, copy=False)
+        return fit_to(name, array, row_shape, _AXES)
     except ValueError as error:
         if array.ndim == 1 and len(row_shape) > 1 and array.shape[0] == row_shape[-2]:
             raise ValueError(f"{error}; one scale a head is an array of shape (heads, 1)") from None
@@ -76,13 +79,13 @@ def law_counts(law: Law, rows: CallRows) -> NDArray[np.float64]:
     return np.maximum(counts, meaning.least, dtype=np.float64)  # type: ignore[no-any-return]
 
 
-def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, inputs: Inputs) -> Scale:
+def law_scale(law: Law, counts: NDArray[np.float64], head_dim: int, extents: Extents) -> Scale:
     """The scale of a law at the counts of rows."""
     scale = law._scale(counts, head_dim)  # law.scale would check the counts
     if np.ndim(scale) == 0:
         return float(scale)
     array = np.asarray(scale, np.float64)
-    return array if array.shape == counts.shape else _rows(f"the scale of {law!r}", array, inputs)
+    return array if array.shape == counts.shape else _rows(f"the scale of {law!r}", array, extents)
 
 
 def check_one_scale_a_row(law: Law) -> None:

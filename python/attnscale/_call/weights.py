@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.checks import choose, shown
+from .._base.checks import shown
 from .._base.statistics import NAMES
+from .._core import scale_rows
 from .arrays import Inputs
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ..normalizers import Normalizer
 
 
@@ -68,22 +67,9 @@ def available(statistics: tuple[str, ...], found: Normalizer | None, *, leave_ou
     return tuple(name for name in statistics if name in found.statistics)
 
 
-def normalize_rows(inputs: Inputs, qk_norm: Any) -> Inputs:
+def normalize_rows(inputs: Inputs, qk_norm: str) -> Inputs:
     """Queries and keys of length 1 ("l2") or sqrt(head_dim) ("rms"); zero rows stay zero."""
-    choose("qk_norm", qk_norm, ("l2", "rms"))
-    length = 1.0 if qk_norm == "l2" else math.sqrt(inputs.query.shape[-1])
     # In the type of the arithmetic, which a wider value may determine.
-    wide = np.float64 if inputs.dtype == np.float64 else np.float32
-    query, key = (_with_length(rows.astype(wide), length) for rows in (inputs.query, inputs.key))
+    wide = inputs.extents.wide == np.float64
+    query, key = scale_rows(inputs.query, qk_norm, wide), scale_rows(inputs.key, qk_norm, wide)
     return inputs._replace(query=query, key=key)
-
-
-def _with_length(rows: NDArray[Any], length: float) -> NDArray[Any]:
-    """The rows scaled to a length, in place."""
-    # Squares of entries below 1 do not overflow, and the largest do not underflow.
-    largest = np.abs(rows).max(axis=-1, keepdims=True, initial=0)
-    with np.errstate(invalid="ignore"):
-        rows /= np.where(largest == 0, 1, largest)
-        norm = np.sqrt(np.einsum("...c,...c->...", rows, rows, dtype=np.float64))[..., None]
-        rows *= length / np.where(norm == 0, 1, norm)
-    return rows

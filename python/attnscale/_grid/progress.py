@@ -124,6 +124,13 @@ class Watch:
         self._show(f"{done / total:.0%}{name and f': {name}'}{rest}")
 
 
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """A watch that shows a line on a terminal, and announces long work on standard error."""
+    with progress_line() as show:
+        yield Watch(show, announce_on_stderr)
+
+
 def announce_on_stderr(line: str) -> None:
     """Print how long the work takes."""
     print(f"attnscale: {line}", file=sys.stderr, flush=True)

@@ -61,6 +61,9 @@ _AXES: dict[str, tuple[tuple[str, ...], str]] = {
     "misses": (("head", "law"), "nat"),
 }
 
+#: Columns of :meth:`Report.rows` from arrays by head and length.
+_OF_ROWS = ("effective_keys", "first_key_weight", "max_weight", "received", "beta")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report(Page, Tabled):
@@ -249,6 +252,27 @@ class Report(Page, Tabled):
                     f"two reports must have the same {what}, got {shown(value)} and {shown(theirs[what])}"
                 )
         return ReportPair(self, other, (str(names[0]), str(names[1])))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each head and length."""
+        named = [law.spelling for law in self.laws]
+        return [
+            {
+                **({"module": self.modules[i]} if any(self.modules) else {}),
+                "layer": int(self.layers[i]),
+                "head": int(self.heads[i]),
+                "n": int(n),
+                **{
+                    f"entropy {law.spelling}": float(self.entropy[i, j, k]) for k, law in enumerate(self.laws)
+                },
+                **{name: float(getattr(self, name)[i, j]) for name in _OF_ROWS},
+                "growth": float(self.growth[i]),
+                "best": named[int(self.best[i])] if self.best[i] >= 0 else "",
+                "best_misses": float(self.best_misses[i]),
+            }
+            for i in range(len(self.heads))
+            for j, n in enumerate(self.lengths)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the page as JSON types; numbers to six digits, NaN as None.

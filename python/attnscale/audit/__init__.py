@@ -16,9 +16,11 @@ from ._differences import Difference, Differences
 from ._keys import TRANSFORMERS, ConfigError
 from ._layer import LayerPlan, PlanError, Term
 from ._learned import Learned, LearnedScales, learned_scales
+from ._positions import Positions
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
+from ._survey import Survey, Surveyed, survey
 from ._text import SCHEMA, json_schema
 
 __all__ = [
@@ -37,14 +39,18 @@ __all__ = [
     "Learned",
     "LearnedScales",
     "PlanError",
+    "Positions",
     "Rotation",
     "ScalePlan",
+    "Survey",
+    "Surveyed",
     "Term",
     "as_framework",
     "compare",
     "json_schema",
     "learned_scales",
     "resolve",
+    "survey",
 ]
 
 

@@ -151,6 +151,18 @@ class Differences(Tabled, tuple[Difference, ...]):
     def __new__(cls, found: Iterable[Difference] = ()) -> Differences:
         return super().__new__(cls, found)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each difference: lists are texts."""
+        return [
+            {
+                **each.to_dict(),
+                "layers": ranges(list(each.layers)),
+                **{name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")},
+                "angles": "; ".join(gap_lines(each)),
+            }
+            for each in self
+        ]
+
     def _variables(self) -> dict[str, Labelled]:
         columns: dict[str, list[Any]] = {"layers": [ranges(list(each.layers)) for each in self]}
         for name in ("what", "first_position", "here", "there"):

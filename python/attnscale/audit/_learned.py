@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -211,6 +212,28 @@ class LearnedScales(Tabled):
             for head, value in enumerate(each.values)
         ]
 
+    def laws_at(self, lengths: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """One row for each head that has a law: its spelling, and its multiple of 1/sqrt(d) at each length.
+
+        The multiple is for the last of n causal queries; NaN for a constant, which multiplies a cosine. The
+        base of a QASSMax has a row too.
+        """
+        found: list[tuple[int, str, int, str, Any]] = [
+            (*head, law.spelling, None if law.name == "constant" else partial(law.multiplier_at, head_dim=1))
+            for head, law in self.laws().items()
+        ]
+        found += [
+            (each.layer, each.module, head, "base of a QASSMax", partial(_mean_of_head, each, head))
+            for each in self.entries
+            if each.curve is not None
+            for head in range(len(each.values))
+        ]
+        return [
+            {"layer": layer, "module": module, "head": head, "law": spelling}
+            | {f"m({n})": math.nan if curve is None else float(curve(n)) for n in lengths}
+            for layer, module, head, spelling, curve in found
+        ]
+
     def _variables(self) -> dict[str, Labelled]:
         columns: dict[str, list[Any]] = {}
         for row in self.rows():
@@ -236,6 +259,12 @@ class LearnedScales(Tabled):
         notes = (*told, *(f"  not read: {text}" for text in self.unread))
         header = ("layer", "quantity", "heads", "least", "median", "largest")
         return Sheet("in the weights" if rows else "nothing of the scale in the weights", header, rows, notes)
+
+
+def _mean_of_head(each: Learned, head: int, n: float) -> float:
+    """The mean over the channels of a head of a QASSMax's base."""
+    curve = cast("Callable[[float], NDArray[np.float64]]", each.curve)
+    return float(curve(n).reshape(len(each.values), -1)[head].mean())
 
 
 def _laws(values: Mapping[str, NDArray[np.float64]]) -> list[Law]:

@@ -15,11 +15,13 @@ from .._base.text import Text
 from ..normalizers import Sink
 from ._differences import Differences, compare_layers
 from ._layer import Channels, LayerPlan, PlanError
-from ._text import explain, layer_columns, layer_dict, layer_table
+from ._positions import Positions
+from ._text import explain, groups, layer_columns, layer_dict, layer_table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+_OF_TERM = ("channels", "n_means", "key")
 _LONGEST = 1 << 24  # largest number of positions to compare
 
 
@@ -183,6 +185,74 @@ class ScalePlan(Tabled):
             behind = self._behind_cap(plan, where)
             options = {"scale": options["scale"] * behind, "softcap": plan.softcap * behind}
         return options if sink_logits is None else {**options, "normalizer": Sink(sink_logits)}
+
+    def at(self, positions: ArrayLike, *, layer: int | None = None) -> Positions:
+        """Multipliers of queries at some positions, as a table of all layers or of one.
+
+        Parameters
+        ----------
+        positions : int or array_like of int
+            0-based positions of the queries.
+        layer : int, optional
+
+        Returns
+        -------
+        Positions
+
+        Raises
+        ------
+        ValueError
+            As :meth:`multiplier`; a layer without an answer only if it is the one asked for.
+
+        Examples
+        --------
+        >>> import attnscale as at
+        >>> config = {"model_type": "ministral3", "hidden_size": 4096, "num_attention_heads": 32,
+        ...           "head_dim": 128, "num_hidden_layers": 34}
+        >>> plan = at.audit.resolve(config)
+        >>> plan.at([0, 100000])
+        Positions
+          layer       i       rotated  unrotated  window  cap  sink
+          0-33        0  0.0883883476          -       -    -     -
+          0-33   100000   0.105587926          -       -    -     -
+        """
+        wanted = range(len(self)) if layer is None else [self.layer(layer).index]
+        listed = np.ravel(positions).tolist()
+        found: list[dict[str, Any]] = []
+        for numbers, each in groups(self.layers):
+            layers = [number for number in numbers if number in wanted]
+            if layers and each.refusal is not None and layer is not None:
+                self._answering(layer)  # raises, with the reason
+            found += [self._at(layers, each, i) for i in listed if layers]
+        return Positions(tuple(found), self.warnings)
+
+    def _at(self, layers: list[int], plan: LayerPlan, position: int) -> dict[str, Any]:
+        """The multipliers of equal layers at a position."""
+        row: dict[str, Any] = {"layers": layers, "position": position}
+        if plan.refusal is not None:
+            return {**row, "refusal": plan.refusal}
+        for kind in plan.channel_kinds:
+            row[kind] = self.multiplier(layer=layers[0], position=position, channels=kind)
+        if plan.terms_behind_cap:
+            row["capped"] = self.capped_multiplier(layer=layers[0], position=position)
+        return {**row, "softcap": plan.softcap, "window": plan.window, "sink": plan.sink}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each factor of each layer; None and empty texts for a layer without an answer."""
+        return [
+            {
+                "layer": layer.index,
+                "kind": layer.kind,
+                "factor": "" if term is None else repr(term.law),
+                **{
+                    name: "" if term is None else getattr(term, name)
+                    for name in ("channels", "n_means", "key")
+                },
+                **{name: getattr(layer, name) for name in ("softcap", "window", "sink", "refusal")},
+            }
+            for layer in self.layers
+            for term in ([None] if layer.refusal is not None else [layer.base, *layer.terms])
+        ]
 
     def explain(self) -> str:
         """The plan as text: equal layers in one row, and the origin of each number."""

@@ -6,18 +6,33 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 
+from .._base.checks import InputError
 from .._core import __version__
-from .._files.heads import InputError
-from . import audit, calibrate, demo, diagnose, entropy, info, laws, mc, report, store, sweep, theory, train
 from ._options import Parser, in_option_words
 from ._output import FoundError, OutputError, check_outputs, emit
 from ._program import program
 
-#: Every command is a module with ``add(commands)``, which adds its parser and sets ``run``.
-COMMANDS = (demo, entropy, calibrate, laws, theory, mc, sweep, train, store, audit, diagnose, report, info)
+#: Help of each command. The module of the same name has its DESCRIPTION, ``add_options(parser)`` and ``run``.
+COMMANDS = {
+    "demo": "entropy of real attention heads under four scale laws, with a figure",
+    "entropy": "entropy of the queries and keys in a file, per head and law",
+    "calibrate": "the scale that keeps the entropy of the heads in a file, and the best law",
+    "laws": "the scale laws that have a name",
+    "explain": "formula, meaning of n, source and users of a law",
+    "theory": "exact expected entropy of random keys, and the scales that keep it",
+    "mc": "Monte Carlo experiments, with the exact theory beside them",
+    "sweep": "a function over a grid of parameters, from a TOML file",
+    "train": "a study that trains models",
+    "store": "merge stores that were written on several machines",
+    "audit": "the scale of attention in each layer, from a model's config.json",
+    "diagnose": "entropy of a model's attention against length, by layer (needs torch and transformers)",
+    "report": "one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
+    "info": "version, SIMD level, threads, compiler, libraries",
+}
 
 _STATUSES = """\
 exit status:
@@ -33,15 +48,22 @@ _INTERRUPTED = 130
 
 
 def build_parser() -> Parser:
-    """Parser of the command line with all commands."""
+    """Parser of the command line; that of a command is built when the command is named."""
     parser = Parser(
         prog=program(), description="Attention scale laws and attention entropy on the CPU.", epilog=_STATUSES
     )
     parser.add_argument("--version", action="version", version=f"attnscale {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
+    commands = parser.add_commands("commands", "COMMAND")
+    for name, text in COMMANDS.items():
+        commands.offer(name, partial(_add_options, name), help=text)
     return parser
+
+
+def _add_options(name: str, parser: Parser) -> None:
+    command = import_module(f".{name}", __package__)
+    parser.description = getattr(command, "DESCRIPTION", None)
+    parser.set_defaults(run=command.run)
+    command.add_options(parser)
 
 
 def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int:
@@ -89,6 +111,8 @@ def _run(arguments: list[str], parser: Parser) -> tuple[int, str]:
         emit(options, answer)
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in arguments:
+            import traceback
+
             traceback.print_exc()
         status, line = _ending(error, str(error) if options is None else in_option_words(error, options))
         if status == _INTERRUPTED and options is not None and hasattr(options, "store"):

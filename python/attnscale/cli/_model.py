@@ -37,8 +37,7 @@ def add_reading(parser: Any, text: str) -> None:
     add_option(parser, "--images", help="images for an image model (default: random pixels)")
     kinds = "self-attention, or attention to an encoder (default: both)"
     add_option(parser, "--kind", choices=("self", "cross"), help=kinds)
-    for flag in ("--modules", "--device", "--dtype"):
-        add_option(parser, flag)
+    add_option(parser, "--modules", "--device", "--dtype")
 
 
 @dataclass

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
-from .. import laws
-from .._base.checks import Refusal, meant, shown
-from .._files.heads import InputError
-from ..laws._registry import with_length
+from .._base.checks import InputError, Refusal, meant, shown
 
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 #: Meaning of --part in commands that share work.
@@ -201,12 +198,56 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: {listed})" if listed else text
 
 
+class _Parsers(Mapping[str, "Parser"]):
+    """The parser of each command, built when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.builders: dict[str, Callable[[], Parser]] = {}
+
+    def __getitem__(self, name: str) -> Parser:
+        return self.builders[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.builders)
+
+    def __len__(self) -> int:
+        return len(self.builders)
+
+
+class Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # generic for type checkers only
+    """Commands of a parser, each with a help line and a function that adds its options."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._parsers = _Parsers()
+        self._name_parser_map = self.choices = self._parsers  # type: ignore[assignment]
+
+    def offer(self, name: str, add: Callable[[Parser], object], *, help: str, alias: str = "") -> None:
+        """Offer a command; `add` gives its parser a description, options and defaults."""
+
+        @cache
+        def build() -> Parser:
+            parser = Parser(prog=f"{self._prog_prefix} {name}")
+            add(parser)
+            return parser
+
+        aliases = (alias,) if alias else ()
+        self._choices_actions.append(self._ChoicesPseudoAction(name, aliases, help))
+        self._parsers.builders |= dict.fromkeys((name, *aliases), build)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line; the parsers of its commands are of the same class."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Help, **options})
         add_option(self, "--debug", default=argparse.SUPPRESS)
+
+    def add_commands(self, title: str, metavar: str) -> Commands:
+        """Commands of this parser, under a title of its help."""
+        options: dict[str, Any] = {"title": title, "metavar": metavar, "required": True, "action": Commands}
+        found: Any = self.add_subparsers(**options)
+        return cast(Commands, found)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but a command itself refuses unknown options, since it can suggest one.
@@ -249,27 +290,30 @@ class Parser(argparse.ArgumentParser):
         near = [name for name in _SAID_AS.get(flag, ()) if name in known]
         if not near and flag in OPTIONS:
             return f": this command has no {flag}"
-        near = near or get_close_matches(flag, known, 1)
+        if not near:
+            from difflib import get_close_matches
+
+            near = get_close_matches(flag, known, 1)
         return f": did you mean {near[0]}?" if near else ""
 
 
-def add_option(parser: Any, flag: str, **changes: Any) -> None:
-    """Add an option of the vocabulary; `changes` go to ``add_argument``, such as default, required, help."""
-    option = OPTIONS[flag]
-    choices = changes.get("choices", option.choices)
-    given: dict[str, Any] = {"help": option.meaning}
-    if option.kind is None:
-        given["action"] = "store_true"
-    else:
-        given |= {"type": option.kind, "choices": choices}
-        given |= {"nargs": "+"} if option.several else {}
-        # Choices replace the value's name, or stand in the help if it would show them twice.
-        if option.several or not choices:
-            given["metavar"] = option.metavar or "NAME"
-    given |= changes
-    if option.several and choices:
-        given["help"] += f"; one or more of {', '.join(choices)}"
-    parser.add_argument(*filter(None, (option.short, flag)), **given)
+def add_option(parser: Any, *flags: str, **changes: Any) -> None:
+    """Add options of the vocabulary; `changes` go to ``add_argument``, such as default, required, help."""
+    for option in (OPTIONS[flag] for flag in flags):
+        choices = changes.get("choices", option.choices)
+        given: dict[str, Any] = {"help": option.meaning}
+        if option.kind is None:
+            given["action"] = "store_true"
+        else:
+            given |= {"type": option.kind, "choices": choices}
+            given |= {"nargs": "+"} if option.several else {}
+            # Choices replace the value's name, or stand in the help if it would show them twice.
+            if option.several or not choices:
+                given["metavar"] = option.metavar or "NAME"
+        given |= changes
+        if option.several and choices:
+            given["help"] += f"; one or more of {', '.join(choices)}"
+        parser.add_argument(*filter(None, (option.short, option.flag)), **given)
 
 
 def add_outputs(parser: Any, *, csv: bool = True, plot: bool = True, json: str = "print JSON") -> None:
@@ -305,29 +349,3 @@ def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
 
     refused: Refusal | None = getattr(error, "refusal", None)
     return str(error) if refused is None else refused.text(flag)
-
-
-def read_law(text: str, train_length: float | None = None) -> laws.Law:
-    """The law of a spelling; `train_length` fills in a training length that it leaves open.
-
-    Examples
-    --------
-    >>> read_law("log_n(base=1024)")
-    LogN(base=1024.0, floor=1.0)
-    """
-    try:
-        return laws.get(text) if train_length is None else with_length(text, train_length)
-    except (ValueError, TypeError) as error:
-        said = str(error)
-        raise InputError(said if "law" in said else f"law {text!r}: {said}") from None
-
-
-def read_laws(texts: Iterable[str], train_length: float | None = None) -> dict[str, laws.Law]:
-    """Laws by spelling, as tables and files name them, without repetition.
-
-    Examples
-    --------
-    >>> list(read_laws(["log_n(base=512)", "log_n", "log_n(base=1e3)"]))
-    ['log_n', 'log_n(base=1000)']
-    """
-    return {law.spelling: law for law in (read_law(text, train_length) for text in texts)}

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._base.checks import Refusal, refusal
-from .._base.text import to_csv, to_json
-from .._files.heads import InputError
+from .._base.checks import InputError, Refusal, refusal
+from .._base.tabled import Tabled, Unit, nats_per
 
 # Options that name output; every other path is input.
 _WRITTEN = ("csv", "plot", "store", "keep", "register")
@@ -143,7 +142,7 @@ def _check_format(path: Path) -> None:
 class Answer:
     """Answer of a command, in all forms that the options may request."""
 
-    text: str  # the answer for people
+    text: str | Callable[[], str]  # the answer for people, or what lays it out
     rows: Sequence[Mapping[str, Any]] | None = None  # the rows of CSV; None if there are no rows
     about: Mapping[str, Any] | None = None  # content of JSON before the rows; None for the rows alone
     drawing: Drawing | None = None
@@ -161,17 +160,32 @@ class Answer:
         return {**self.about, "rows": self.rows}
 
 
+def table_of(found: Tabled, unit: Unit = "nats") -> tuple[str, tuple[str, ...]]:
+    """All rows of a result as text, and the sentences of its table."""
+    from .._base.text import to_text
+
+    sheet = found._sheet(nats_per(unit), unit)
+    return to_text(sheet.header, list(sheet.rows)), sheet.notes
+
+
 def emit(options: argparse.Namespace, answer: Answer) -> None:
     """Print an answer as text, or as ``--json`` or ``--csv -`` request; then save the files.
 
     A file that cannot be written does not stop the others. Forms that the answer lacks are refused.
     """
+    from .._base.text import to_csv, to_json
+
     rows, drawing = answer.rows or (), answer.drawing
     csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
     there = {"csv": answer.rows, "plot": drawing, "json": answer.content}
     left_out(options, "this answer", [name for name, form in there.items() if form is None])
     plot = plot or answer.figure
-    shown = to_csv(rows) if csv == "-" else f"{to_json(answer.content) if as_json else answer.text}\n"
+    if csv == "-":
+        shown = to_csv(rows)
+    elif as_json:
+        shown = f"{to_json(answer.content)}\n"
+    else:
+        shown = f"{answer.text if isinstance(answer.text, str) else answer.text()}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
         steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))

@@ -4,31 +4,22 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import traceback
-import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import audit
-from .._base.spelling import as_number
+from .._base.checks import InputError
 from .._base.text import counted, to_text
-from .._files.heads import InputError
+from .._grid.progress import watched
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
-from ..audit._layer import spelling
-from ..audit._records import framework_named
-from ..audit._text import groups, named, ranges
-from ._interrupt import watched
-from ._options import OPTIONS, add_option, add_outputs
-from ._output import Answer, FoundError, as_input, bad_input
+from ..audit._survey import resolve_quietly
+from ._options import OPTIONS, Parser, add_option, add_outputs
+from ._output import Answer, FoundError, as_input, bad_input, table_of
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Multipliers of q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
 channels they act on, soft-cap, sinks, and the key of the config that each comes from.
 CONFIG is a config.json, a model.gguf, or the directory that holds a config.json. If safetensors lie in
@@ -41,31 +32,25 @@ unreadable config has a line too, and the exit status is 2.
 _Shown: TypeAlias = tuple[str, dict[str, Any], list[dict[str, Any]]]
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale audit``."""
-    parser = commands.add_parser(
-        "audit",
-        help="the scale of attention in each layer, from a model's config.json",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale audit``."""
     parser.add_argument("config", type=Path, nargs="+", metavar="CONFIG")
     add_option(parser, "--part", metavar="KEY", help="part of a composite config, as encoder or text_config")
-    for flag in ("--layer", "--at"):
-        add_option(parser, flag)
+    add_option(parser, "--layer", "--at")
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")
     about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
     add_option(other, "--against-framework", help=about)
     add_option(parser, "--strict")
     add_outputs(parser, plot=False)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
     """Resolve the configs and print; --strict then raises an error about its findings."""
-    if is_one(options.config):
-        return _one(options)
-    return _several(options)
+    first, *others = options.config
+    if others or (first.is_dir() and not (first / "config.json").is_file()):
+        return _several(options)
+    return _one(options)
 
 
 def _one(options: argparse.Namespace) -> Answer:
@@ -81,10 +66,13 @@ def _one(options: argparse.Namespace) -> Answer:
             other, defects = audit.as_framework(plan, options.against_framework)
             text, content, rows = _differences(options, plan, other, defects)
         elif options.at is not None:
-            text, content, rows = _positions(options, plan)
+            positions = plan.at(options.at, layer=options.layer)
+            text, rows = _lines(positions), positions.rows()
+            content = {"report": "positions", **positions.to_dict()}
         else:
-            plan = _chosen(options, plan)
-            text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, _terms(plan)
+            if options.layer is not None:
+                plan = plan.with_layers((plan.layer(options.layer),))
+            text, content, rows = plan.explain(), {"report": "plan", **plan.to_dict()}, plan.rows()
             if weights is not None and (learned := audit.learned_scales(weights, config=path)).entries:
                 text += f"\n\n{_learned(learned, options.layer)}"
                 content["learned"] = [
@@ -109,16 +97,16 @@ def _places(path: Path) -> tuple[Path, Path | None]:
 
 def _learned(found: audit.LearnedScales, layer: int | None) -> str:
     """Learned scales: a line for each quantity of a layer, or for each head of a chosen layer."""
-    sheet = found._sheet(1.0, "nats")
+    title, (table, notes) = "in the weights", table_of(found)
     if layer is None:
-        return "\n".join([f"{sheet.title}\n", to_text(sheet.header, list(sheet.rows)), *sheet.notes])
+        return "\n".join([f"{title}\n", table, *notes])
     rows = [each for each in found.rows() if each["layer"] == layer]
     names = ("head", "quantity", "value", "least", "largest")
     lines = [
         [f"{row[name]:.6g}" if isinstance(row[name], float) else str(row[name]) for name in names]
         for row in rows
     ]
-    return "\n".join([f"{sheet.title}, layer {layer}\n", to_text(names, lines), *sheet.notes])
+    return "\n".join([f"{title}, layer {layer}\n", to_text(names, lines), *notes])
 
 
 def _several(options: argparse.Namespace) -> Answer:
@@ -126,60 +114,32 @@ def _several(options: argparse.Namespace) -> Answer:
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--against", options.against)):
         if value is not None:
             raise InputError(f"{flag} needs a single config: give one file, or one folder that holds it")
-    with bad_input():
-        if options.against_framework is not None:
-            framework_named(options.against_framework)
-        models = look_at(options)
-    reports = [report(model) for model in models]
-    counts = {status: sum(model.status == status for model in models) for status in STATUSES}
-    text = show(models, options.against_framework)
-    content = {"schema": audit.SCHEMA, "report": "models", "models": reports, "counts": counts}
+    with bad_input(), watched() as watch:
+        found = audit.survey(
+            options.config, part=options.part, framework=options.against_framework, progress=watch
+        )
+    if getattr(options, "debug", False):
+        for error in (model.error for model in found.models if model.error is not None):
+            traceback.print_exception(error)
+    all_of_them = counted(len(found.models), "config")
+    flagged = sum(bool(model.on_record) or model.status == "warned" for model in found.models)
     ends: Exception | None = None
-    if counts["refused"]:
-        ends = InputError(f"{counts['refused']} of {counted(len(models), 'config')} cannot be audited")
-    elif options.strict and (found := _found(models)):
-        ends = FoundError(f"{found} of {counted(len(models), 'config')} with warnings or defects (--strict)")
-    return Answer(text, _lines(reports), report=content, ends=ends)
+    if refused := found.counts["refused"]:
+        ends = InputError(f"{refused} of {all_of_them} cannot be audited")
+    elif options.strict and flagged:
+        ends = FoundError(f"{flagged} of {all_of_them} with warnings or defects (--strict)")
+    return Answer(
+        _lines(found),
+        found.rows(),
+        report={"schema": audit.SCHEMA, "report": "models", **found.to_dict()},
+        ends=None if found.interrupted else ends,
+        interrupted=found.interrupted,
+    )
 
 
-def _found(models: Sequence[Model]) -> int:
-    """Number of models with findings of --strict."""
-    return sum(bool(model.known) or model.status == "warned" for model in models)
-
-
-def _lines(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A CSV row for each model: lists are texts, and warnings are counted."""
-    names = ("config", "status", "reason", "model_type", "layers", "without_answer", "sinks")
-    lists = ("multipliers", "laws", "softcaps")
-    return [
-        {
-            **{name: each.get(name) for name in names},
-            **{name: "; ".join(map(str, each.get(name, ()))) for name in lists},
-            "warnings": len(each.get("warnings", ())),
-            "on_record": len(each.get("on_record", ())),
-        }
-        for each in reports
-    ]
-
-
-def _terms(plan: audit.ScalePlan) -> list[dict[str, Any]]:
-    """A CSV row for each factor of each layer."""
-    return [
-        {
-            "layer": layer.index,
-            "kind": layer.kind,
-            "factor": "" if term is None else repr(term.law),
-            "channels": "" if term is None else term.channels,
-            "n_means": "" if term is None else term.n_means,
-            "key": "" if term is None else term.key,
-            "softcap": layer.softcap,
-            "window": layer.window,
-            "sink": layer.sink,
-            "refusal": layer.refusal,
-        }
-        for layer in plan.layers
-        for term in ([None] if layer.refusal is not None else [layer.base, *layer.terms])
-    ]
+def _lines(found: audit.Survey | audit.Positions) -> str:
+    table, notes = table_of(found)
+    return "\n".join([table, *notes])
 
 
 def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
@@ -189,60 +149,6 @@ def _resolve(path: Path, options: argparse.Namespace) -> audit.ScalePlan:
         raise as_input(error, "" if str(path) in str(error) else str(path)) from error
 
 
-def _only(options: argparse.Namespace, plan: audit.ScalePlan) -> list[int]:
-    if options.layer is None:
-        return list(range(len(plan)))
-    return [plan.layer(options.layer).index]
-
-
-def _chosen(options: argparse.Namespace, plan: audit.ScalePlan) -> audit.ScalePlan:
-    numbers = set(_only(options, plan))
-    return plan.with_layers(tuple(layer for layer in plan.layers if layer.index in numbers))
-
-
-def _positions(options: argparse.Namespace, plan: audit.ScalePlan) -> _Shown:
-    """The multipliers at the requested positions."""
-    chosen = set(_only(options, plan))
-    rows: list[dict[str, Any]] = []
-    for numbers, layer in groups(plan.layers):
-        layers = [number for number in numbers if number in chosen]
-        if not layers:
-            continue
-        if layer.refusal is not None:
-            if options.layer is not None:
-                plan.softcap(options.layer)  # raises, with the reason
-            rows += [{"layers": layers, "position": i, "refusal": layer.refusal} for i in options.at]
-            continue
-        for i in options.at:
-            row: dict[str, Any] = {"layers": layers, "position": i}
-            for kind in layer.channel_kinds:
-                row[kind] = plan.multiplier(layer=layers[0], position=i, channels=kind)
-            if layer.terms_behind_cap:
-                row["capped"] = plan.capped_multiplier(layer=layers[0], position=i)
-            rows.append({**row, "softcap": layer.softcap, "window": layer.window, "sink": layer.sink})
-    header = ("layer", "i", "rotated", "unrotated", "window", "cap", "sink")
-    lines = [to_text(header, [_cells(row) for row in rows]), *(f"warning: {text}" for text in plan.warnings)]
-    columns = ("position", "rotated", "unrotated", "softcap", "capped", "window", "sink", "refusal")
-    flat = [
-        {"layer": layer, **{name: row.get(name) for name in columns}}
-        for row in rows
-        for layer in row["layers"]
-    ]
-    content = {"report": "positions", "rows": rows, "warnings": list(plan.warnings)}
-    return "\n".join(lines), content, flat
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    start = (named(row["layers"]), str(row["position"]))
-    if "refusal" in row:
-        return (*start, "?", "?", "-", "-", row["refusal"])
-    numbers = (f"{row[kind]:.9g}" if kind in row else "-" for kind in ("rotated", "unrotated"))
-    cap = "-" if row["softcap"] is None else as_number(row["softcap"])
-    if "capped" in row:
-        cap += f", then x {row['capped']:.9g}"
-    return (*start, *numbers, str(row["window"] or "-"), cap, "yes" if row["sink"] else "-")
-
-
 def _differences(
     options: argparse.Namespace,
     plan: audit.ScalePlan,
@@ -250,8 +156,9 @@ def _differences(
     defects: tuple[audit.Defect, ...],
 ) -> _Shown:
     """The differences between two plans."""
-    chosen = set(_only(options, plan))
-    found = [each for each in audit.compare(plan, other) if not each.layers or chosen & set(each.layers)]
+    layer = None if options.layer is None else plan.layer(options.layer).index
+    every = audit.compare(plan, other)
+    found = audit.Differences(each for each in every if layer is None or layer in (each.layers or [layer]))
     rows = [{**each.to_dict(options.at or ()), "at": _at(plan, other, each, options)} for each in found]
     lines = ["no difference in what multiplies the score; of the angles:"] if in_angles_alone(found) else []
     for each, row in zip(found, rows, strict=True):
@@ -273,18 +180,7 @@ def _differences(
         "known": [defect.to_dict() for defect in defects],
         "warnings": list(plan.warnings),
     }
-    return "\n".join(lines), content, [_flat(each) for each in found]
-
-
-def _flat(each: audit.Difference) -> dict[str, Any]:
-    """The difference as a CSV row."""
-    keys = {name: "; ".join(getattr(each, name)) for name in ("keys_here", "keys_there")}
-    return {
-        **each.to_dict(),
-        "layers": ranges(list(each.layers)),
-        **keys,
-        "angles": "; ".join(gap_lines(each)),
-    }
+    return "\n".join(lines), content, found.rows()
 
 
 def _at(
@@ -297,180 +193,3 @@ def _at(
     layer = each.layers[0]
     here, there = (side(where) for side in both_sides(each.what, plan.layer(layer), other.layer(layer)))
     return {int(i): (float(a), float(b)) for i, a, b in zip(where, here, there, strict=True)}
-
-
-# ---- several models: one table line each ---------------------------------------------------------
-
-
-#: Possible outcomes for a config.
-STATUSES = ("ok", "warned", "refused", "skipped")
-
-
-@dataclass(frozen=True)
-class Model:
-    """A config and its outcome."""
-
-    config: str  # the file, relative to the start of the search
-    plan: audit.ScalePlan | None = None
-    reason: str = ""  # why there is no plan
-    skipped: bool = False  # whether the file does not look like a model's config
-    known: tuple[audit.Defect, ...] = ()  # reported differences of a framework
-
-    @property
-    def status(self) -> str:
-        """The status of the config, one of STATUSES."""
-        if self.plan is None:
-            return "skipped" if self.skipped else "refused"
-        return "warned" if self.plan.warnings else "ok"
-
-
-def is_one(paths: Sequence[Path]) -> bool:
-    """Whether the paths name a single config, whose plan is printed; several give a table."""
-    return len(paths) == 1 and (not paths[0].is_dir() or (paths[0] / "config.json").is_file())
-
-
-def find_configs(paths: Iterable[Path]) -> list[tuple[Path, str, bool]]:
-    """(file, name in the table, whether the search found it) for each config, without repetition."""
-    paths = list(paths)
-    found: dict[Path, tuple[Path, str, bool]] = {}
-    for path in paths:
-        if not path.is_dir():
-            found.setdefault(path, (path, str(path), False))
-            continue
-        files = sorted(_below(path))
-        if not files:
-            raise InputError(f"{path}: there is no config.json here or in a folder below")
-        for file in files:
-            name = file.relative_to(path) if len(paths) == 1 else file
-            found.setdefault(file, (file, str(name), True))
-    return list(found.values())
-
-
-def _below(folder: Path) -> Iterable[Path]:
-    """All config.json below a folder, except in folders named with a leading dot (caches, histories)."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        if "config.json" in files:
-            yield Path(place, "config.json")
-
-
-def resolve_quietly(path: Path, part: str | None) -> audit.ScalePlan:
-    """The plan of a config, without issuing its warnings, which are printed with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", audit.AuditWarning)
-        return audit.resolve(path, part=part)
-
-
-def look_at(options: argparse.Namespace) -> list[Model]:
-    """Resolve every config that the command names; unreadable ones do not stop the others."""
-    models = []
-    configs = find_configs(options.config)
-    with watched() as watch:
-        for done, (file, name, searched) in enumerate(configs):
-            watch(done, len(configs), name)
-            models.append(_look_at_one(options, file, name, searched=searched))
-    return models
-
-
-def _look_at_one(options: argparse.Namespace, file: Path, name: str, *, searched: bool) -> Model:
-    try:
-        plan = resolve_quietly(file, options.part)
-    except Exception as error:  # the config's line shows any error
-        if getattr(options, "debug", False):
-            traceback.print_exc()
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        reason = " ".join(f"{kind}{error}".replace(f"{file}", "").split()).removeprefix(": ")
-        skipped = searched and not _names_a_model(file)
-        return Model(name, reason="not the config of a model" if skipped else reason, skipped=skipped)
-    framework = options.against_framework
-    known = audit.as_framework(plan, framework)[1] if framework is not None else ()
-    return Model(name, plan, known=known)
-
-
-def _names_a_model(file: Path) -> bool:
-    """Whether a file names its model: other programs and parts of models have a config.json too."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True  # unreadable, so the file is refused
-    if not isinstance(content, dict) or "model_type" in content or "architectures" in content:
-        return True
-    return "Transformer" in str(content.get("_class_name"))  # diffusers' other parts have no layers
-
-
-def report(model: Model) -> dict[str, Any]:
-    """The model as JSON types."""
-    head = {"config": model.config, "status": model.status}
-    if model.plan is None:
-        return {**head, "reason": model.reason}
-    plan = model.plan
-    answered = [layer for layer in plan.layers if layer.refusal is None]
-    terms = [term for layer in answered for term in layer.terms]
-    return {
-        **head,
-        "model_type": plan.model_type,
-        "known": plan.known,
-        "layers": len(plan),
-        "without_answer": len(plan) - len(answered),
-        "multipliers": _multipliers(answered),
-        "laws": list(dict.fromkeys(spelling(term) for term in terms)),
-        "softcaps": sorted({layer.softcap for layer in answered if layer.softcap is not None}),
-        "sinks": any(layer.sink for layer in answered),
-        "warnings": list(plan.warnings),
-        "on_record": [each.to_dict() for each in model.known],
-    }
-
-
-def _multipliers(layers: Sequence[audit.LayerPlan]) -> list[float]:
-    """The distinct multipliers of a query at position 0, ascending."""
-    first = np.zeros(1, np.int64)
-    return sorted(
-        {float(layer.multipliers(first, kind)[0]) for layer in layers for kind in layer.channel_kinds}
-    )
-
-
-def show(models: Sequence[Model], framework: str | None) -> str:
-    """The table, every warning, and the number of models by status."""
-    rows = [_row(model, framework is not None) for model in models]
-    header = ("config", "model type", "layers", "multiplier at 0", "laws", "cap", "sinks", "warnings")
-    lines = [to_text((*header, *(["on record"] if framework is not None else [])), rows)]
-    for model in models:
-        if model.plan is None:
-            lines.append(f"{model.status}: {model.config}: {model.reason}")
-            continue
-        lines += [f"warning: {model.config}: {text}" for text in model.plan.warnings]
-        lines += [f"known: {model.config}: {each}" for each in model.known]
-    count = Counter(model.status for model in models)
-    said = (
-        (count["ok"], "without a warning"),
-        (count["warned"], "with warnings"),
-        (count["refused"], "refused"),
-        (count["skipped"], "skipped"),
-    )
-    parts = [f"{number} {what}" for number, what in said if number]
-    return "\n".join([*lines, f"{counted(len(models), 'config')}: {', '.join(parts)}"])
-
-
-def _row(model: Model, framework: bool) -> tuple[str, ...]:
-    found = report(model)
-    more = ("-",) if framework else ()
-    if model.plan is None:
-        return (model.config, model.status, *("-",) * 6, *more)
-    names = dict.fromkeys(term.law.name for layer in model.plan.layers for term in layer.terms)
-    return (
-        model.config,
-        model.plan.model_type or "?",
-        str(found["layers"]),
-        _few(found["multipliers"]) or "?",
-        ", ".join(names) or "-",
-        ", ".join(map(as_number, found["softcaps"])) or "-",
-        "yes" if found["sinks"] else "-",
-        str(len(model.plan.warnings) or "-"),
-        *((str(len(model.known) or "-"),) if framework else ()),
-    )
-
-
-def _few(values: Sequence[float]) -> str:
-    """The numbers as text: all if there are few, else the least and the largest."""
-    shown = [f"{value:.7g}" for value in values]
-    return ", ".join(shown) if len(shown) < 4 else f"{shown[0]} ... {shown[-1]}"

@@ -13,15 +13,15 @@ import numpy as np
 from .._base.tabled import Unit, nats_per
 from .._base.text import to_text
 from .._files.heads import InputError, StoredHeads, read_heads
+from .._grid.progress import watched
 from ..calibration.calibration import Calibration, calibrate, describe
 from ..datasets import minilm_qk
-from ._interrupt import watched
-from ._options import add_option, add_outputs, add_unit
+from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
 _ONE_KEY = 0.05  # nats: below this mean entropy, one key of each row has the weight
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
 lengths, and the laws, with one constant per head, that come closest to it, beside the standard scale.
 With --causal the mean covers the last eighth of the queries. FILE is as for `attnscale entropy`; each
@@ -29,23 +29,16 @@ batch entry has its own rows.
 """
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale calibrate``."""
-    parser = commands.add_parser(
-        "calibrate",
-        help="the scale that keeps the entropy of the heads in a file, and the best law",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale calibrate``."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     add_option(parser, "--demo")
     add_option(parser, "--n0", help="keep the entropy of N0 keys (default: the shortest of --n)")
     add_option(parser, "--n", help="numbers of keys (default: all of them, and halves)")
-    add_option(parser, "--laws")
-    add_option(parser, "--causal")
+    add_option(parser, "--laws", "--causal")
     add_option(parser, "--layout", default="bhsd")
     add_unit(parser)
     add_outputs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -23,7 +23,7 @@ from .._core import __version__, run_fma
 from .._report.measure import growth_per_doubling
 from ..datasets import HeadActivations
 from ..exact.forward import attention_entropy
-from ._options import add_option, add_outputs, add_unit
+from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, check_folder, check_outputs, has_matplotlib, left_out
 from ._program import activation, program
 from .entropy import mean_entropy
@@ -71,15 +71,11 @@ _TRY = (
 )
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale demo``."""
-    parser = commands.add_parser(
-        "demo", help="entropy of real attention heads under four scale laws, with a figure"
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale demo``."""
     add_option(parser, "--export")
     add_unit(parser)
     add_outputs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

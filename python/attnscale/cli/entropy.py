@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.tabled import nats_per
+from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
 from .._files.heads import InputError, StoredHeads, read_heads
+from .._grid.finished import finished
+from .._grid.progress import watched
 from ..calibration.calibration import rows_that_count
 from ..exact.forward import attention_entropy
 from ..laws import Law
-from ._interrupt import finished
-from ._options import add_option, add_outputs, add_unit, read_laws
+from ._laws import read_laws
+from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
-#: Effective keys by the unit of the entropy.
-KEYS = {"nats": "exp(entropy)", "bits": "2^entropy"}
 
 # Queries and keys of the trial that measures a call's speed, and the number of pairs below which it is
 # skipped.
 _TRIAL = (64, 4096)
 _FEW = 2**26
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
 FILE is a .npz, .safetensors or .pt with arrays named query and key (or q/k, queries/keys,
 query_states/key_states) of shape (..., heads, n, head_dim); or two .npy files, or two .pt files with
@@ -41,23 +41,16 @@ the first queries, which see few keys, while calibrate and report use only the l
 """
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale entropy``."""
-    parser = commands.add_parser(
-        "entropy",
-        help="entropy of the queries and keys in a file, per head and law",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale entropy``."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    add_option(parser, "--query")
-    add_option(parser, "--key")
+    add_option(parser, "--query", "--key")
     add_option(parser, "--laws", default=DEFAULT_LAWS)
     add_option(parser, "--causal")
     add_option(parser, "--n", help="the first N queries and keys, for each N (default: all)")
     add_option(parser, "--layout", default="bhsd")
     add_unit(parser)
     add_outputs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -77,7 +70,7 @@ def run(options: argparse.Namespace) -> Answer:
         "unit": "nat",
     }
     drawing = _drawing(options, rows, " and ".join(path.name for path in files))
-    return Answer(_text(options, rows), rows, about, drawing, interrupted=interrupted)
+    return Answer(lambda: _text(options, rows), rows, about, drawing, interrupted=interrupted)
 
 
 def _files(options: argparse.Namespace) -> list[Path]:
@@ -114,13 +107,12 @@ def _measure(
         (means,) = mean_entropy(heads.query, heads.key, laws[case[1]], cuts, is_causal=options.causal)
         return np.asarray(means)
 
-    found, interrupted = finished(
-        cases,
-        measure,
-        work=lambda case: pairs[case[0]],
-        name=lambda case: case[1] if case[0] is None else f"n = {case[0]}, {case[1]}",
-        expected=_seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases),
-    )
+    def named(case: tuple[int | None, str]) -> str:
+        return case[1] if case[0] is None else f"n = {case[0]}, {case[1]}"
+
+    with watched() as watch:
+        watch.expect(_seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases))
+        found, interrupted = finished(cases, measure, watch, work=lambda case: pairs[case[0]], name=named)
     there = [n for n in lengths if all((n, law) in found for law in laws)] or lengths[:1]
     rows = []
     for n in there:
@@ -210,7 +202,7 @@ def _title(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
     all_queries = rows_that_count(is_causal=False)
     return (
         f"Mean entropy ({options.unit}) of {counted(heads, 'head')} over {all_queries}, {seen}{causal}; "
-        f"keys: {KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
+        f"keys: {EFFECTIVE_KEYS[options.unit]}. Equal weights: {', '.join(limits)}"
     )
 
 

@@ -7,15 +7,13 @@ import argparse
 from typing import Any
 
 from .._base.runtime import show_config
-from ._options import add_outputs
+from ._options import Parser, add_outputs
 from ._output import Answer
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale info``."""
-    parser = commands.add_parser("info", help="version, SIMD level, threads, compiler, libraries")
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale info``."""
     add_outputs(parser, csv=False, plot=False)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

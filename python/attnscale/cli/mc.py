@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,15 @@ from .._grid.part import still_missing
 from .._grid.progress import announce_on_stderr
 from ..montecarlo._experiment import DECLARATIONS, Declaration
 from ..montecarlo._run import MOST_SAMPLES
-from ._options import OPTIONS, PART_HELP, add_option, add_outputs, add_unit, read_law
+from ._laws import read_law
+from ._options import OPTIONS, PART_HELP, Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
 if TYPE_CHECKING:
     from .._base.tabled import Unit
     from ..montecarlo import ExperimentResult
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Run an experiment of attnscale.montecarlo. Options with several values give one row for each
 combination. The same --seed gives the same numbers on every machine. Ctrl-C prints the finished
 part. Work of more than a minute is announced.
@@ -68,19 +70,21 @@ def _in_words(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale mc`` and one for each experiment."""
-    parser = commands.add_parser(
-        "mc", help="Monte Carlo experiments, with the exact theory beside them", description=_DESCRIPTION
-    )
-    experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale mc``."""
+    experiments = parser.add_commands("experiments", "EXPERIMENT")
     for name, each in DECLARATIONS.items():
-        aliases = [name.replace("_", "-")] if "_" in name else []
-        experiment = experiments.add_parser(name, aliases=aliases, help=each.subject)
-        for parameter in parameters(each):
-            _add_parameter(experiment, parameter, each)
-        _add_common(experiment, each)
-        experiment.set_defaults(run=run, experiment=name)
+        alias = name.replace("_", "-")
+        add = partial(_add_experiment, each)
+        experiments.offer(name, add, help=each.subject, alias=alias if alias != name else "")
+
+
+def _add_experiment(declared: Declaration, parser: Parser) -> None:
+    """Add the options of an experiment."""
+    for parameter in parameters(declared):
+        _add_parameter(parser, parameter, declared)
+    _add_common(parser, declared)
+    parser.set_defaults(run=run, experiment=declared.name)
 
 
 def _add_parameter(parser: argparse.ArgumentParser, parameter: Parameter, declared: Declaration) -> None:
@@ -102,9 +106,7 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
     add_option(parser, "--samples", help=f"{OPTIONS['--samples'].meaning} (default: {declared.samples})")
     add_option(parser, "--target-error")
     add_option(parser, "--max-samples", help=f"{OPTIONS['--max-samples'].meaning} (default: {MOST_SAMPLES})")
-    add_option(parser, "--seed")
-    add_option(parser, "--threads")
-    add_option(parser, "--store")
+    add_option(parser, "--seed", "--threads", "--store")
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     if any(each.unit == "nat" for each in declared.quantities.values()):
         add_unit(parser)

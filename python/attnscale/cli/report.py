@@ -7,7 +7,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.checks import shown
 from .._files.heads import InputError, read_heads
@@ -16,15 +16,16 @@ from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
 from .._report.result import Report, ReportPair, told
 from ..calibration.fit import default_lengths
+from ._laws import read_laws
 from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
-from ._options import add_option, add_outputs, read_laws
+from ._options import Parser, add_option, add_outputs
 from ._output import Answer, OutputError, bad_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
 a map of the heads, a scatter plot, each head against length, laws and random keys, a slider that multiplies
 the scale, and the text, if a model or an array "tokens" of a .npz file gives it, with the strongest keys
@@ -37,13 +38,8 @@ _SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
 _ANY_LENGTH = 512
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale report``."""
-    parser = commands.add_parser(
-        "report",
-        help="one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale report``."""
     parser.add_argument("inputs", metavar="INPUT", nargs="+", type=str)
     add_reading(parser, "text for a model, one file in UTF-8")
     add_option(parser, "--spans")
@@ -54,7 +50,6 @@ def add(commands: Any) -> None:
     add_option(parser, "--with-heads")
     add_option(parser, "--output", default=Path("report.html"))
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -80,7 +75,9 @@ def run(options: argparse.Namespace) -> Answer:
     said += dict.fromkeys(line for each in reports for line in told(each))
     page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
-    return Answer(text, _rows(options.inputs, reports), report=found.to_dict())
+    pairs = zip(options.inputs, reports, strict=True)
+    rows = [{"input": source, **row} for source, each in pairs for row in each.rows()]
+    return Answer(text, rows, report=found.to_dict())
 
 
 def _target(options: argparse.Namespace) -> Path:
@@ -231,28 +228,3 @@ def _names(inputs: list[str]) -> tuple[str, str]:
     short = [Path(each).name for each in inputs]
     first, second = short if short[0] != short[1] else inputs
     return (first, second) if first != second else (f"{first} (1)", f"{second} (2)")
-
-
-def _rows(inputs: list[str], reports: list[Report]) -> list[dict[str, Any]]:
-    """One row for each head and length, for CSV."""
-    return [
-        {
-            "input": source,
-            **({"module": found.modules[i]} if any(found.modules) else {}),
-            "layer": int(found.layers[i]),
-            "head": int(found.heads[i]),
-            "n": int(n),
-            **{f"entropy {law.spelling}": float(found.entropy[i, j, k]) for k, law in enumerate(found.laws)},
-            "effective_keys": float(found.effective_keys[i, j]),
-            "first_key_weight": float(found.first_key_weight[i, j]),
-            "max_weight": float(found.max_weight[i, j]),
-            "received": float(found.received[i, j]),
-            "beta": float(found.beta[i, j]),
-            "growth": float(found.growth[i]),
-            "best": found.laws[int(found.best[i])].spelling if found.best[i] >= 0 else "",
-            "best_misses": float(found.best_misses[i]),
-        }
-        for source, found in zip(inputs, reports, strict=True)
-        for i in range(len(found.heads))
-        for j, n in enumerate(found.lengths)
-    ]

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from .._base.text import counted
 from .._grid.merge import merge_stores
-from ._options import add_option, add_outputs
+from ._options import Parser, add_option, add_outputs
 from ._output import Answer, bad_input, check_folder
 
-_DESCRIPTION = """\
+_MERGE = """\
 Bring the stores that parts of a sweep, an experiment or a training wrote on several machines into one. Stores
 of different work are refused in a line that names the difference. Nothing is lost: the merge keeps the
 larger number of samples of an experiment's case, and the newer state of an unfinished training.
@@ -20,15 +19,17 @@ The command that wrote the stores, with --store, then shows the whole result, an
 """
 
 
-def add(commands: Any) -> None:
-    """Add the parsers of ``attnscale store`` and ``attnscale store merge``."""
-    parser = commands.add_parser("store", help="merge stores that were written on several machines")
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    merge = actions.add_parser("merge", help="several stores into one", description=_DESCRIPTION)
-    merge.add_argument("stores", nargs="+", type=Path, metavar="DIR")
-    add_option(merge, "--to", required=True)
-    add_outputs(merge, csv=False, plot=False)
-    merge.set_defaults(run=run)
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale store``."""
+    parser.add_commands("actions", "ACTION").offer("merge", _add_merge, help="several stores into one")
+
+
+def _add_merge(parser: Parser) -> None:
+    """Add the options of ``attnscale store merge``."""
+    parser.description = _MERGE
+    parser.add_argument("stores", nargs="+", type=Path, metavar="DIR")
+    add_option(parser, "--to", required=True)
+    add_outputs(parser, csv=False, plot=False)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -27,7 +27,8 @@ from .._files.heads import InputError, check_is_file
 from .._grid.part import still_missing
 from .._sweep import SweepError, SweepInterrupted
 from .._sweep.plan import Kept, compute
-from ._options import PART_HELP, add_option, add_outputs, add_unit, read_law
+from ._laws import read_law
+from ._options import PART_HELP, Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, Interrupted, bad_input, check_folder
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from .._base.tabled import Unit
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Call a function at every point of a grid. FILE is TOML:
 
     function = "attnscale.theory:sphere_entropy_deficit"  # or of a module beside FILE
@@ -77,18 +78,14 @@ class _File:
     rng: int | None
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale sweep``."""
-    parser = commands.add_parser(
-        "sweep", help="a function over a grid of parameters, from a TOML file", description=_DESCRIPTION
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale sweep``."""
     parser.add_argument("file", type=Path, metavar="FILE")
     add_option(parser, "--store")
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     add_option(parser, "--n-jobs")
     add_unit(parser)
     add_outputs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from .. import theory
+from .._base.checks import InputError
 from .._base.spelling import as_literal, as_number
 from .._base.tabled import nats_per
 from .._base.text import to_text
 from .._call.scale import check_one_scale_a_row
-from .._files.heads import InputError
-from ._interrupt import finished
-from ._options import add_option, add_outputs, add_unit, read_laws
+from .._grid.finished import finished
+from .._grid.progress import watched
+from ._laws import read_laws
+from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Expected entropy, log-sum-exp and sum of squared weights of a row of n independent keys, at multiples
 beta of the standard scale or under scale laws; the multiple that keeps the entropy of n0 keys, and
 the one at which Gaussian scores freeze. Exact at every n, not a limit.
@@ -36,13 +38,8 @@ _COLUMNS = {
 }
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale theory``."""
-    parser = commands.add_parser(
-        "theory",
-        help="exact expected entropy of random keys, and the scales that keep it",
-        description=_DESCRIPTION,
-    )
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale theory``."""
     add_option(parser, "--n", required=True)
     add_option(parser, "--beta", help="multiples of 1/sqrt(head_dim) (default: 1, without --laws)")
     add_option(parser, "--laws", default=[])
@@ -51,7 +48,6 @@ def add(commands: Any) -> None:
     add_option(parser, "--n0", default=512)
     add_unit(parser)
     add_outputs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -93,9 +89,10 @@ def _rows(options: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
     frozen = theory.critical_beta(lengths)
     rows: list[dict[str, Any]] = []
     multiples = _betas(options, lengths)
-    statistics, interrupted = finished(
-        list(multiples), lambda name: theory.expected_statistics(lengths, multiples[name], **model)
-    )
+    with watched() as watch:
+        statistics, interrupted = finished(
+            list(multiples), lambda name: theory.expected_statistics(lengths, multiples[name], **model), watch
+        )
     for name, found in statistics.items():
         betas = multiples[name]
         values = (betas, found.entropy, found.lse, found.concentration, kept, frozen)

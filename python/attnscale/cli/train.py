@@ -10,13 +10,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._base.checks import meant, shown
+from .._base.checks import InputError, meant, shown
 from .._base.text import counted, duration, to_text
 from .._files.clone import studies_folder
-from .._files.heads import InputError
 from .._grid.part import still_missing
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
-from ._options import PART_HELP, add_option, add_outputs, add_unit
+from ._options import PART_HELP, Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input, left_out
 from ._program import program
 
@@ -29,7 +28,7 @@ The times are those of the stored runs, which {name} train NAME --judge full sho
 
 _OF_DTYPE = "type of the products in training; with bfloat16, weights and sums stay in float32"
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Run a study: train its models, cells times seeds, and measure them. STUDY is a file of your own, FILE.py with
 a class of attnscale.experiments.Study (FILE.py:CLASS of several), or the name of one in notebooks/studies.
 The verdicts on the study's claims follow the table. --store keeps finished models and the state of
@@ -39,28 +38,21 @@ of a run before it.
 """
 
 
-def add(commands: Any) -> None:
-    """Add the parser of ``attnscale train``."""
-    parser = commands.add_parser("train", help="a study that trains models", description=_DESCRIPTION)
+def add_options(parser: Parser) -> None:
+    """Add the options of ``attnscale train``."""
     parser.add_argument("study", metavar="STUDY", nargs="?", help="FILE.py, or a name that --list shows")
     add_option(parser, "--seeds", help="models of each cell (default: 5, or those of --registration)")
     add_option(parser, "--store", help="keep finished models and checkpoints here")
     add_option(parser, "--only", help="models to train: AXIS=LABEL,AXIS=LABEL", metavar="MODELS")
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     add_option(parser, "--set", default=[])
-    add_option(parser, "--reduced")
-    add_option(parser, "--register")
-    add_option(parser, "--registration")
-    add_option(parser, "--judge")
-    add_option(parser, "--keep")
-    add_option(parser, "--device")
+    add_option(parser, "--reduced", "--register", "--registration", "--judge", "--keep", "--device")
     add_option(parser, "--dtype", choices=("float32", "bfloat16"), help=_OF_DTYPE)
     add_option(parser, "--n-jobs", default=1, help="processes")
     add_option(parser, "--threads", default=1, help="threads of each process")
     add_option(parser, "--list")
     add_unit(parser)
     add_outputs(parser, json="print JSON: all arrays by model")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> Answer:

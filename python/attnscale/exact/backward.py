@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from .._call.arrays import ARRAY, FLOAT32, FLOAT64, in_native_order, is_float_ty
 from .._call.distance import PRODUCTS, law_factor, matrix_of
 from .._call.rows import shows
 from .._call.weights import normalizer_of
+from .._core import pull_back_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,7 +127,10 @@ def _differentiate(
     if form is not PRODUCTS:
         factor = _zeros_of_distances(form.distance_scale, call, wanted="distance_scale" in wanted)
         offset = _zeros_of_distances(form.distance_bias, call, wanted="distance_bias" in wanted)
-        into |= {"distance_scale": matrix_of(factor, inputs), "distance_bias": matrix_of(offset, inputs)}
+        into |= {
+            "distance_scale": matrix_of(factor, call.extents),
+            "distance_bias": matrix_of(offset, call.extents),
+        }
     if rule is not None and rule.kind == "sigmoid" and "bias" in wanted:
         into["bias"] = bias = np.zeros(call.row_shape)
     if getattr(normalizer, "alpha", None) is not None and "alpha" in wanted:
@@ -160,22 +163,6 @@ def receive(
         return found
     powers = powers_of_small_sums(call, normalizer, (np.full(call.row_shape, found.sum()),))
     return found if powers is None else run({}, np.ldexp(np.broadcast_to(call.scale, powers.shape), powers))
-
-
-def _through_norm(rows: NDArray[Any], gradient: NDArray[Any], qk_norm: str) -> NDArray[Any]:
-    """The gradient of rows from that of the normalised rows; 0 for rows of zeros and where it was 0."""
-    length = 1.0 if qk_norm == "l2" else math.sqrt(rows.shape[-1])
-    wide = rows.astype(np.float64)
-    # Squares of entries below 1 do not overflow, and the largest do not underflow.
-    largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0)
-    with np.errstate(invalid="ignore"):
-        wide /= np.where(largest == 0, 1, largest)
-        norm = np.sqrt((wide * wide).sum(-1, keepdims=True))
-        wide /= np.where(norm == 0, 1, norm)
-        along = (wide * gradient).sum(-1, keepdims=True)
-        factor = np.where(norm == 0, 0, length / np.where(norm == 0, 1, norm * largest))
-        seen = (gradient != 0).any(-1, keepdims=True)
-        return np.where(seen, (gradient - wide * along) * factor, 0)
 
 
 def law_gradients(rows: NDArray[np.float64], call: Call) -> dict[str, NDArray[np.float64]] | None:
@@ -294,11 +281,13 @@ def _refuse_without_gradient(found: Normalizer | None, cotangents: dict[str, Any
 
 def _as_given(call: Call, raw: RawGradients, found: Normalizer | None) -> dict[str, Any]:
     """The existing gradients, in the types, shapes and layout of the caller's arrays."""
-    query, key, value, _, _ = call.given
+    query, key, value, _ = call.given
     scale, qk_norm = call.options.get("scale"), call.options.get("qk_norm")
     d_query, d_key = raw.query, raw.key
     if qk_norm is not None:
-        d_query, d_key = _through_norm(query, d_query, qk_norm), _through_norm(key, d_key, qk_norm)
+        d_query, d_key = np.ascontiguousarray(d_query), np.ascontiguousarray(d_key)
+        pull_back_rows(query, qk_norm, d_query)
+        pull_back_rows(key, qk_norm, d_key)
     given: dict[str, Any] = {"query": _typed(call, d_query, query), "key": _typed(call, d_key, key)}
     if raw.value is not None and value is not None:
         given["value"] = _typed(call, raw.value, value)

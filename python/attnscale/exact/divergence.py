@@ -139,7 +139,7 @@ def _row_shape(own: Call, other: Call) -> tuple[int, ...]:
 
 def _spread(call: Call, rows: tuple[int, ...], value: NDArray[Any] | None) -> Call:
     """The call with a query for each row of the result, and the value."""
-    query, key, _, _, _ = call.given
+    query, key, *_ = call.given
     query = np.broadcast_to(query, (*rows, query.shape[-1]))
     if value is not None:
         value = laid_out(value if value.dtype.itemsize > 2 else value.astype(np.float32), call.layout)

@@ -15,6 +15,7 @@ from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
 from .._call.measures import blocks_of_rows, seen_in_block
 from .._call.options import AttentionEntropyOptions, takes
+from .._call.plan import Plan
 from .._call.rows import read_integers
 from .._call.weights import normalizer_of
 from .alone import attend_alone
@@ -124,7 +125,7 @@ def head_kinds(
     found = np.empty((*call.row_shape, n_kinds + 2), type_of_sums(call))
     for cut, kinds, sums in _sums(call, place, n_kinds + 2, lambda kinds, distance: [*kinds, True, distance]):
         found[..., cut, :] = sums
-        seen = seen_in_block(call.inputs, call.intervals, call.mask, cut)
+        seen = seen_in_block(call.extents, call.intervals, call.mask, cut)
         for i, kind in enumerate(kinds):
             np.copyto(found[..., cut, i], np.nan, where=~(kind & seen).any(-1))
     call.check_rows(found[..., -1])
@@ -157,7 +158,7 @@ def _sums(
     normalizer = normalizer_of(call.options)
     rule = None if normalizer is None else normalizer._rule(call)
     key = np.arange(call.inputs.key.shape[-2])
-    some = seen_in_block(call.inputs, call.intervals, call.mask, slice(0, 1))
+    some = seen_in_block(call.extents, call.intervals, call.mask, slice(0, 1))
     lead = np.broadcast_shapes(place.of_rows(slice(0, 1), key)[0][-1].shape[:-2], some.shape[:-2])
     for cut in blocks_of_rows((*lead, call.row_shape[-1]), len(key) * count):
         kinds, distance = place.of_rows(cut, key)
@@ -182,17 +183,17 @@ class Places(NamedTuple):
     before: Any = None  # the token before each key, (..., heads, 1, n_keys); arbitrary for the first
 
     @staticmethod
-    def of(call: Call, tokens: Any) -> Places:
-        """The positions in a read call, with its tokens, which may be None."""
-        own, origin = call.intervals.aligned(), call.intervals.origin
-        n_keys = call.inputs.key.shape[-2]
+    def of(plan: Plan, tokens: Any) -> Places:
+        """The positions in a call whose visible keys are known, with its tokens, which may be None."""
+        own, origin = plan.intervals.aligned(), plan.intervals.origin
+        n_keys = plan.extents.n_keys
         first = np.zeros(1, np.int64) if origin is None else origin
         places = Places(*np.broadcast_arrays(own, first, (own >= 0) & (own < n_keys)))
         if tokens is None:
             return places
-        if call.names is not None:
-            tokens = call.names.place_option("tokens", tokens, ("keys",))
-        shape = (*call.inputs.leading[:-1], n_keys)
+        if plan.names is not None:
+            tokens = plan.names.place_option("tokens", tokens, ("keys",))
+        shape = (*plan.extents.leading[:-1], n_keys)
         of_keys = fit_to("tokens", read_integers("tokens", tokens), shape, "(..., n_keys)").astype(np.int64)
         if of_keys.ndim > 1:
             of_keys = of_keys[..., None, :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ import numpy as np
 from .. import normalizers
 from .._base.checks import as_array, shown
 from .._base.statistics import statistic_names
-from .._call.arrays import float_type_error, is_float_type, shape_in
-from .._call.call import Call
+from .._call.arrays import Unread, float_type_error, is_float_type, shape_in
 from .._call.distance import law_factor
+from .._call.measures import count_visible
 from .._call.options import DEFAULTS
+from .._call.plan import Plan
 from .._call.rows import read_causal, read_integers, read_window
 from .._call.scale import read_law
 from .._call.weights import available, read_normalizer
@@ -25,6 +26,7 @@ from ..laws import Law
 from ..laws._base import ClosedForm
 from ..normalizers import Normalizer
 from ..normalizers._base import Rule
+from ..normalizers._softmax import fit_logits
 from ._autograd import Form, with_length
 from ._ffi import check_on_cpu
 
@@ -66,38 +68,38 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-def stand_in(x: Any, filler: float = 0) -> NDArray[Any]:
-    """A NumPy array of the shape and type of `x`, which takes no memory."""
-    return np.broadcast_to(np.full((), filler, x.dtype), x.shape)
-
-
-def known(name: str, x: Any, filler: float = 0) -> Any:
-    """An option for the array functions: its numbers, or a stand-in if it is traced."""
+def known(name: str, x: Any) -> Any:
+    """An option for a plan: its numbers, or its shape and type if it is traced."""
     if is_traced(x):
-        return stand_in(x, filler)
+        return Unread(x.shape, x.dtype)
     return as_array(name, x) if isinstance(x, jax.Array) else x
 
 
-class TracedCall(Call):
-    """A call of stand-ins, which knows shapes only and refuses to count keys that depend on numbers."""
+class _TracedRows(NamedTuple):
+    """Rows of a plan, counted for a law or a normalizer unless that takes numbers of traced arrays."""
 
-    __slots__ = ("asking", "of_core", "traced")
-
-    traced: tuple[str, ...]  # options with unknown numbers
-    asking: str  # law or normalizer that counts keys now
+    plan: Plan
+    asking: str  # law or normalizer that counts keys
     of_core: bool  # whether the core counts them again when the program runs
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.plan.row_shape
 
     def visible_keys(self) -> NDArray[np.int64]:
         self._need("attn_mask", "key_lengths", "document_ids")
-        return super().visible_keys()
+        plan, mask = self.plan, self.plan.mask
+        if mask is None or isinstance(mask, Unread) or self.of_core:
+            return plan.intervals.visible_keys()
+        return count_visible(plan.extents, plan.intervals, mask)
 
     def row_sizes(self) -> NDArray[np.int64]:
         self._need("key_lengths", "document_ids")
-        return super().row_sizes()
+        return self.plan.row_sizes()
 
     def positions(self) -> NDArray[np.int64]:
         self._need("key_lengths", "document_ids")
-        return super().positions()
+        return self.plan.positions()
 
     def row_entropies(self) -> NDArray[np.float64]:
         raise self._no_scores()
@@ -110,7 +112,7 @@ class TracedCall(Call):
 
     def _need(self, *names: str) -> None:
         for name in names:
-            if name in self.traced and not self.of_core:
+            if isinstance(self.plan.options[name], Unread) and not self.of_core:
                 instead = "" if self.asking.startswith("normalizer") else ", or the scale as an array"
                 raise ValueError(
                     f"{self.asking} counts the keys of a row, which takes the numbers of {name}, a traced "
@@ -165,58 +167,53 @@ def read_traced_call(
         raise ValueError(
             f"layout must be one of 'bhsd', 'bshd' for arrays of JAX, got {shown(given['layout'])}"
         )
-    q, k, v = (stand_in(arrays[name]) if name in arrays else None for name in ("query", "key", "value"))
     given["attn_mask"] = _mask(given["attn_mask"])
     tables = _Tables(given["distance_scale"], given["distance_bias"])
     masks = {name: given[name] for name in ("attn_mask", "key_lengths", "document_ids")}
-    stand_ins = {name: known(name, x, 0.5) for name, x in masks.items()} | tables.known
-    if is_traced(lengths := masks["key_lengths"]) and lengths.dtype.kind in "iu" and key.ndim > 1:
-        # All keys, in the type's key axis: tables of the distance have an entry for each that may be visible.
-        n_keys = arrays["key"].shape[-3 if given["layout"] == "bshd" and key.ndim > 2 else -2]
-        stand_ins["key_lengths"] = stand_in(lengths, min(n_keys, np.iinfo(lengths.dtype).max))
     law = read_law(scale)
-    call = TracedCall(q, k, v, {**given, **stand_ins, "scale": law or known("scale", scale, 1)})
-    call.traced = tuple(name for name, x in masks.items() if is_traced(x))
-    call.asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
-    call.of_core = isinstance(law, ClosedForm) and law._in_core is not None
-    call.read()
+    options = {name: known(name, x) for name, x in masks.items()} | tables.known
+    options["scale"] = law or known("scale", scale)
+    q, k, v = (Unread(x.shape, x.dtype) for x in (arrays["query"], arrays["key"], arrays.get("value", query)))
+    plan = Plan.of(q, k, None if value is None else v, {**given, **options})
+    plan.form_scores()
+    asking = f"scale={scale!r}" if isinstance(scale, (str, Law)) else "the scale"
+    of_core = isinstance(law, ClosedForm) and law._in_core is not None
+    plan.scale_rows(_TracedRows(plan, asking, of_core))
     spelling = ""
-    if law is not None and call.of_core and call.counts is not None and law.meaning.is_used:
+    if law is not None and of_core and plan.counts is not None and law.meaning.is_used:
         spelling = law.spelling
-    call.asking, call.of_core = f"normalizer={normalizer!r}", False
-    rule = Rule("softmax") if found is None else found._rule(call)
-    rows = _Placed(call)
+    by_normalizer = _TracedRows(plan, f"normalizer={normalizer!r}", of_core=False)
+    rule = Rule("softmax") if found is None else found._rule(by_normalizer)
+    rows = _Placed(plan)
     arrays = rows.inputs(arrays, given["qk_norm"])
     arrays |= rows.masks(masks) | ({} if spelling else rows.scale(scale)) | rows.tables(tables)
     arrays |= rows.numbers(rule, normalizer)
-    return _form(call, asked, spelling, rule, normalizer, given), arrays
+    return _form(plan, asked, spelling, rule, normalizer), arrays
 
 
-def _form(
-    call: TracedCall, asked: tuple[str, ...], law: str, rule: Rule, normalizer: Any, masks: _Arrays
-) -> Form:
-    value = call.inputs.value
-    causal = read_causal(masks["is_causal"], masks["causal"])
-    window = read_window(masks["window"])
+def _form(plan: Plan, asked: tuple[str, ...], law: str, rule: Rule, normalizer: Any) -> Form:
+    extents, given = plan.extents, plan.options
+    causal, window = read_causal(given["is_causal"], given["causal"]), read_window(given["window"])
+    output = None if extents.value_dim is None else (*extents.row_shape, extents.value_dim)
     return Form(
-        swapped=call.layout == "bshd" and len(call.inputs.leading) > 0,
-        dtype=call.inputs.dtype,
-        rows=call.row_shape,
-        output=None if value is None else shape_in(call.layout, (*call.row_shape, value.shape[-1])),
+        swapped=plan.layout == "bshd" and len(extents.leading) > 0,
+        dtype=extents.dtype,
+        rows=extents.row_shape,
+        output=None if output is None else shape_in(plan.layout, output),
         statistics=asked,
-        scale=call.scale if isinstance(call.scale, float) else 0.0,
+        scale=plan.scale if isinstance(plan.scale, float) else 0.0,
         law=law,
         causal=_OFFSET if isinstance(causal, int) else _ALIGNMENTS.index(causal),
         causal_offset=causal if isinstance(causal, int) else 0,
         left=_OPEN if window[0] is None else window[0],
         right=_OPEN if window[1] is None else window[1],
-        softcap=call.form.softcap,
+        softcap=plan.form.softcap,
         normalizer=rule.kind,
         alpha=float(rule.alpha),
         k=int(rule.k),
         eps=float(rule.eps),
         shown=shown(normalizer),
-        num_threads=call.threads,
+        num_threads=plan.threads,
     )
 
 
@@ -234,12 +231,17 @@ def _read(name: str, array: Any) -> Any:
 
 
 def _read_normalizer(normalizer: Any) -> Normalizer | None:
+    """The normalizer, checked; None for the plain softmax, and for one with a :class:`Sink` of JAX."""
     if not isinstance(normalizer, Sink):
         return read_normalizer(normalizer)
     logits = normalizer.logits
     if not hasattr(logits, "dtype"):
         raise TypeError(f"logits of attnscale.jax.Sink must be an array, got {shown(logits)}")
-    return normalizers.Sink._of_one_call(logits=known("logits", logits))
+    if not is_traced(logits):
+        normalizers.Sink._of_one_call(logits=as_array("logits", logits))  # raises unless they are finite
+    elif logits.dtype.kind not in "iuf" and logits.dtype.name != "bfloat16":
+        raise TypeError(f"logits must be numbers, got {shown(logits)}")
+    return None
 
 
 class _Tables:
@@ -290,13 +292,13 @@ def _mask(mask: Any) -> Any:
 class _Placed:
     """Arrays of a call, brought to the same number of leading axes."""
 
-    def __init__(self, call: TracedCall) -> None:
-        self.call = call
-        self.n_leading = len(call.inputs.leading)
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.n_leading = len(plan.extents.leading)
 
     def inputs(self, arrays: _Arrays, qk_norm: Any) -> _Arrays:
         if qk_norm is not None:
-            wide = np.float64 if self.call.inputs.dtype == np.float64 else np.float32
+            wide = np.float64 if self.plan.extents.dtype == np.float64 else np.float32
             arrays = arrays | {name: with_length(arrays[name], qk_norm, wide) for name in ("query", "key")}
         return {name: self._in_layout(x) for name, x in arrays.items()}
 
@@ -320,17 +322,16 @@ class _Placed:
 
     def scale(self, scale: Any) -> _Arrays:
         """Scales of rows; empty if one number for all is part of the form."""
-        if isinstance(self.call.scale, float):
+        if isinstance(self.plan.scale, float):
             return {}
         if not isinstance(scale, jax.Array):
-            return {"scale": self._bits(self.call.scale)}
+            return {"scale": self._bits(self.plan.scale)}
         wide = scale.dtype if scale.dtype == np.float64 else np.float32
         return {"scale": self._axes(scale, 1).astype(wide)}
 
     def numbers(self, rule: Rule, normalizer: Any) -> _Arrays:
         if isinstance(normalizer, Sink):
-            logits = jnp.asarray(normalizer.logits)
-            logits = logits[:, None] if logits.ndim == 1 and len(self.call.row_shape) > 1 else logits
+            logits = fit_logits(jnp.asarray(normalizer.logits), self.plan.row_shape)
             wide = logits.dtype if logits.dtype == np.float64 else np.float32
             return {"sink": self._axes(logits, 1).astype(wide)}
         given = {name: getattr(rule, name) for name in ("sink", "bias", "factor")}
@@ -339,7 +340,7 @@ class _Placed:
     def tables(self, tables: _Tables) -> _Arrays:
         """Values for each distance between a query and a key, in the type of the arithmetic."""
         self._check_distances()
-        form, found = self.call.form, {}
+        form, found = self.plan.form, {}
         for name in ("distance_scale", "distance_bias"):
             matrix, traced = getattr(form, name), tables.traced(name)
             if matrix is None:
@@ -354,9 +355,10 @@ class _Placed:
 
     def _check_distances(self) -> None:
         """Refuse unknown key lengths where distances start from them: distances are part of the form."""
-        tables, causal = self.call.form[1:], self.call.options["causal"]
+        tables, causal = self.plan.form[1:], self.plan.options["causal"]
         moved = isinstance(causal, str) and causal == "bottom_right"
-        if moved and "key_lengths" in self.call.traced and any(each is not None for each in tables):
+        is_unread = isinstance(self.plan.options["key_lengths"], Unread)
+        if moved and is_unread and any(each is not None for each in tables):
             raise ValueError(
                 "tables and laws of the distance with causal='bottom_right' take the numbers of key_lengths, "
                 "a traced array here (jit, vmap, grad); pass numbers, or biases as an attn_mask"
@@ -364,14 +366,14 @@ class _Placed:
 
     def _of_distances(self, name: str, table: Any, *, is_returned: bool) -> Any:
         """A traced table at each distance, plus the bias of a law of the distance."""
-        call, law = self.call, self.call.law
-        distances = call.intervals.distances()
+        plan, law = self.plan, self.plan.law
+        distances = plan.intervals.distances()
         if not is_returned:
             steps = np.minimum(np.abs(distances), table.shape[-1] - 1)
             table = table[..., steps] if steps.ndim == 1 else _look_up(table, steps)
         if law is not None and law.meaning.is_distance:
             if name == "distance_scale":
-                return table * law_factor(law, distances, call.head_dim)
+                return table * law_factor(law, distances, plan.head_dim)
             return table + law.bias(np.abs(distances)) if hasattr(law, "bias") else table
         return table
 
@@ -385,7 +387,7 @@ class _Placed:
         return x[(None,) * (n - x.ndim)]
 
     def _in_layout(self, x: Any) -> Any:
-        if self.call.layout == "bshd" and x.ndim == 2 and self.n_leading:
+        if self.plan.layout == "bshd" and x.ndim == 2 and self.n_leading:
             x = x[:, None]
         return self._axes(x, 2)
 

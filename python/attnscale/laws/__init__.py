@@ -8,6 +8,8 @@
 True
 """
 
+from typing import Any
+
 # This order of imports is that of names().
 # isort: off
 from ._base import Law, Scaled
@@ -65,6 +67,7 @@ __all__ = [
     "Kappa",
     "LatentScale",
     "Law",
+    "LawComparison",
     "LayerIndex",
     "Llama4Temperature",
     "LogN",
@@ -91,6 +94,7 @@ __all__ = [
     "Unscaled",
     "VarianceInvariant",
     "YaRN",
+    "compare",
     "explain",
     "from_dict",
     "from_json",
@@ -98,3 +102,16 @@ __all__ = [
     "names",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LawComparison", "compare"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    # At first use: a comparison measures heads, and attention takes its laws from here.
+    return getattr(import_module("attnscale.calibration.comparison"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from .._base.rows import CallRows
 
@@ -38,6 +38,7 @@ class Meaning(ABC):
     is_position: ClassVar[bool] = False  # whether n follows from the query's position alone
     is_distance: ClassVar[bool] = False  # whether each key of a row has its own n
     measures_the_row: ClassVar[bool] = False  # whether n needs a first pass over the row's scores
+    reads_the_mask: ClassVar[bool] = False  # whether n depends on attn_mask
 
     @abstractmethod
     def of(self, call: CallRows) -> Any:
@@ -45,6 +46,8 @@ class Meaning(ABC):
 
 
 class _VisibleKeys(Meaning):
+    reads_the_mask: ClassVar[bool] = True
+
     def of(self, call: CallRows) -> Any:
         return call.visible_keys()
 
@@ -72,6 +75,7 @@ class _QueryKeyDistance(Meaning):
 
 class _RowEntropy(Meaning):
     measures_the_row: ClassVar[bool] = True
+    reads_the_mask: ClassVar[bool] = True
 
     def of(self, call: CallRows) -> Any:
         return call.row_entropies()
@@ -79,6 +83,7 @@ class _RowEntropy(Meaning):
 
 class _RowGaps(Meaning):
     measures_the_row: ClassVar[bool] = True
+    reads_the_mask: ClassVar[bool] = True
 
     def of(self, call: CallRows) -> Any:
         return call.row_gaps()
@@ -86,6 +91,7 @@ class _RowGaps(Meaning):
 
 class _RowSpread(Meaning):
     measures_the_row: ClassVar[bool] = True
+    reads_the_mask: ClassVar[bool] = True
 
     def of(self, call: CallRows) -> Any:
         return call.row_spreads()
@@ -128,7 +134,7 @@ _MEANINGS: tuple[Meaning, ...] = (
     ),
     _NotUsed("not used", "the scale is the same at every length"),
 )
-_BY_NAME = {meaning.name: meaning for meaning in _MEANINGS}
+_BY_NAME: dict[str, Meaning] = {meaning.name: meaning for meaning in _MEANINGS}
 
 #: Meanings of n in laws, and how attention() finds it for each query.
 MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meaning in _MEANINGS}
@@ -136,4 +142,4 @@ MEANINGS_OF_N: dict[NMeans, str] = {meaning.name: meaning.description for meanin
 
 def meaning_of(name: str) -> Meaning:
     """The meaning named by ``n_means``."""
-    return _BY_NAME[cast(NMeans, name)]
+    return _BY_NAME[name]

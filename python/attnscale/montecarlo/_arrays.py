@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .._base.checks import check_writable, number, shown
 from .._base.seeds import philox_key, seed_sequence
-from .._call.call import read_num_threads
+from .._call.plan import read_num_threads
 from .._core import mc_fill, mc_sphere
 
 if TYPE_CHECKING:

@@ -161,13 +161,15 @@ class Sink(Normalizer):
         return Rule("softmax", sink=self._per_row(call.row_shape))
 
     def _per_row(self, row_shape: tuple[int, ...]) -> Any:
-        """The logits in a shape that broadcasts to (..., heads, n_queries)."""
-        logits: Any = np.asarray(self.logits)
-        if logits.ndim == 0:
-            return float(logits)
-        if logits.ndim > 1:
-            return fit_to("logits", logits, row_shape, "(..., heads, n_queries)")
-        heads = row_shape[-2] if len(row_shape) > 1 else 1
-        if logits.size not in (1, heads):
-            raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")
-        return logits[:, None] if len(row_shape) > 1 else logits
+        logits = fit_logits(np.asarray(self.logits), row_shape)
+        return logits if logits.ndim else float(logits)
+
+
+def fit_logits(logits: Any, row_shape: tuple[int, ...]) -> Any:
+    """The logits of a sink in a shape that broadcasts to (..., heads, n_queries)."""
+    if logits.ndim > 1:
+        return fit_to("logits", logits, row_shape, "(..., heads, n_queries)")
+    heads = row_shape[-2] if len(row_shape) > 1 else 1
+    if logits.size not in (1, heads):
+        raise ValueError(f"logits must be one number or one a head, {heads}, got {logits.size}")
+    return logits[:, None] if logits.ndim and len(row_shape) > 1 else logits

@@ -19,11 +19,13 @@ from ._style import GREY, law_label, looks, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from ..laws import Law
 
 _Array = NDArray[np.float64]
+_MOST_LINES = 7  # laws of a panel
 BETA = r"$\beta$, multiple of $1/\sqrt{d}$"
 
 
@@ -141,6 +143,34 @@ def multiplier_vs_length(
         ax = new_axes(ax)
         _finish(ax, n, _draw(ax, n, curves, labels), grow=own)
     return ax
+
+
+def law_panels(
+    curves: Mapping[str, _Array], n: NDArray[np.int64], head_dim: int, figure: Figure | None
+) -> Axes:
+    """Draw multiples of many laws, the largest first, in as many panels as keep the lines apart."""
+    if figure is None:
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure()
+    known = {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    alike: dict[bytes, list[str]] = {}  # equal laws share a line
+    for name in sorted(known, key=lambda name: -float(known[name][np.isfinite(known[name])][-1])):
+        alike.setdefault(np.round(known[name], 9).tobytes(), []).append(name)
+    lines = list(alike.values())
+    parts = -(-len(lines) // _MOST_LINES)
+    across = min(parts, 3)
+    down = -(-parts // across)
+    figure.set_size_inches((6.4, 4.4) if parts == 1 else (3.6 * across, 4.2 * down))
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes, part in zip(grid.flat, np.array_split(np.arange(len(lines)), parts), strict=False):
+        names = [name for line in part for name in lines[line]]
+        multiplier_vs_length({name: known[name] for name in names}, n, ax=axes)
+    for axes in grid.flat[parts:]:
+        axes.set_visible(False)
+    first: Axes = grid[0, 0]
+    first.set_title(f"Multiple of $1/\\sqrt{{d}}$, $d = {head_dim}$")
+    return first
 
 
 def law_sequence(given: Any) -> list[Law]:

@@ -24,6 +24,7 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
+from .._base.runtime import use_threads_of_torch
 from .._base.statistics import AttentionStatistics
 from . import nn
 from ._base.learned import Entmax, Learned, Scaled, Sigmoid, Sink
@@ -37,6 +38,8 @@ from ._variants import cosformer_attention, efficient_attention, linear_attentio
 from .nn._replace import replace_attention
 
 if TYPE_CHECKING:
+    from ._models.diagnosed_heads import DiagnosedHeads
+    from ._models.diagnosis import Diagnosis, diagnose
     from ._models.interface import NAME, register
     from ._models.log import AttentionLog
     from ._models.monitor import Monitor
@@ -47,6 +50,8 @@ __all__ = [
     "Alarm",
     "AttentionLog",
     "AttentionStatistics",
+    "DiagnosedHeads",
+    "Diagnosis",
     "Entmax",
     "Learned",
     "Monitor",
@@ -60,6 +65,7 @@ __all__ = [
     "attention_spans",
     "attention_statistics",
     "cosformer_attention",
+    "diagnose",
     "differential_attention",
     "efficient_attention",
     "head_kinds",
@@ -76,11 +82,16 @@ __all__ = [
     "top_keys",
 ]
 
+use_threads_of_torch()
+
 #: Names of the tools for models, and the module of each, imported on first use.
 _OF_MODELS = {
     "NAME": "interface",
     "AttentionLog": "log",
+    "DiagnosedHeads": "diagnosed_heads",
+    "Diagnosis": "diagnosis",
     "Monitor": "monitor",
+    "diagnose": "diagnosis",
     "record": "record",
     "register": "interface",
 }

@@ -7,20 +7,19 @@ import math
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from .._base.checks import positive_int
 from .._base.hints import hinted
-from .._call.call import Call
 from .._call.options import takes
+from .._call.plan import Plan
 from ..exact.heads import HeadKinds, Places
 from ..exact.selection import TopKeys, read_selected
 from ._base.arguments import Arguments, TensorSelectionOptions, read_call
 from ._base.device import backend_of, without_autocast
-from ._base.tensors import check_one_device, joined, on_cpu
+from ._base.tensors import check_one_device, joined, on_cpu, unread_rows
 from ._plain.blocks import blocks_of
 from ._plain.scores import key_count, rows_of
 
@@ -169,8 +168,8 @@ def head_kinds(
     call = _read(query, key, options)
     device = query.device
     given = {name: on_cpu(x) for name, x in options.items() if name in _PLACING}
-    q, k = (np.broadcast_to(np.float32(0), x.shape) for x in (call.query, call.key))
-    places = Places.of(Call(q, k, None, given).read(), on_cpu(tokens))
+    shapes = [(tuple(x.shape), x.dtype) for x in (call.query, call.key)]
+    places = Places.of(Plan.of(*unread_rows(*shapes), given), on_cpu(tokens))
     places = Places(*(None if x is None else torch.tensor(x, device=device) for x in places))
     key_index = torch.arange(key_count(call), device=device)
     with without_autocast(device):

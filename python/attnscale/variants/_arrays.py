@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base.checks import as_array, choose, shown
-from .._call.arrays import LAYOUTS, Inputs, in_native_order, is_float_type, make_output, read_inputs
+from .._call.arrays import LAYOUTS, Extents, Inputs, in_native_order, is_float_type, make_output, read_inputs
 from .._call.rows import read_causal
 from .._core import Intervals
 
@@ -100,13 +100,12 @@ def read_with_output(
     return inputs, *make_output(inputs, inputs.value.shape[-1], layout, None)
 
 
-def offset_of(inputs: Inputs, is_causal: Any, causal: Any) -> int | None:
+def offset_of(extents: Extents, is_causal: Any, causal: Any) -> int | None:
     """The offset by which query i sees the keys 0 ... i + offset; None: all keys."""
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
     causal = read_causal(is_causal, causal)
     if causal is None:
         return None
-    return int(Intervals(n_queries, n_keys, (), causal, None, None, None).offset)
+    return int(Intervals(extents.n_queries, extents.n_keys, (), causal, None, None, None).offset)
 
 
 def refuse_causal(name: str, why: str, is_causal: Any, causal: Any) -> None:

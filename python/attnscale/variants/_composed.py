@@ -353,7 +353,7 @@ def local_global_attention(
             f"scale must be a number here: a law would count only a part of the keys, got {shown(scale)}"
         )
     causal = options.get("causal")
-    offset = offset_of(inputs, options.get("is_causal", False), causal)
+    offset = offset_of(inputs.extents, options.get("is_causal", False), causal)
     if offset:
         raise ValueError(
             f"causal must align query i with key i here, which is causal=0, got causal={shown(causal)}"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from .._base.checks import fit_to, meant, shown
-from .._call.arrays import Inputs, laid_out, shape_in
-from .._call.call import read_num_threads
+from .._call.arrays import Extents, Inputs, laid_out, shape_in
+from .._call.plan import read_num_threads
 from .._core import linear_gradient
 from ..exact.forward import attention_statistics
 from ..exact.gradients import attention_gradients
@@ -153,9 +153,10 @@ def _of_sums(
     rows = [query, key] if pair is None else given_features(pair, query, key)
     layout = read_layout(options.get("layout", "bhsd"))
     inputs = read_whole(rows[0], rows[1], value, layout, enable_gqa=options.get("enable_gqa", False))
-    offset = 0 if name == "ssd" else offset_of(inputs, options.get("is_causal", False), options.get("causal"))
-    form = form_of(name, inputs, own, offset)
-    decay = None if name != "ssd" else decay_of(inputs, own)
+    extents, order = inputs.extents, (options.get("is_causal", False), options.get("causal"))
+    offset = 0 if name == "ssd" else offset_of(extents, *order)
+    form = form_of(name, extents, own, offset)
+    decay = None if name != "ssd" else decay_of(extents, own)
     arrays = [_Gradient(x, inputs, layout) for x in (inputs.query, inputs.key, inputs.value)]
     changed = None if decay is None else np.empty((*inputs.leading, decay.shape[-1]))
     linear_gradient(
@@ -263,7 +264,7 @@ _FUNCTIONS = {
 }
 
 
-def form_of(name: str, inputs: Inputs, own: dict[str, Any], offset: int | None) -> LinearForm:
+def form_of(name: str, extents: Extents, own: dict[str, Any], offset: int | None) -> LinearForm:
     """The form of a family of linear time by name and own options; query i has the position i + offset."""
     feature_map = own.get("feature_map", "elu")
     if isinstance(feature_map, tuple):
@@ -279,11 +280,11 @@ def form_of(name: str, inputs: Inputs, own: dict[str, Any], offset: int | None) 
                 "random directions that are not given as projection have no gradient: "
                 "a call would draw others than the output's"
             )
-        return performer_form(inputs.query.shape[-1], **{"features": None, "scale": None, "rng": None, **own})
+        return performer_form(extents.head_dim, **{"features": None, "scale": None, "rng": None, **own})
     if name == "efficient_attention":
         return efficient_form(**own)
     if name == "cosformer_attention":
-        return cosformer_form(inputs, own["max_length"], offset)
+        return cosformer_form(extents, own["max_length"], offset)
     return SSD_FORM if name == "ssd" else read_map(feature_map)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.checks import as_array, choose, fit_to, positive_int
 from .._base.hints import hinted
-from .._call.arrays import laid_out, read_inputs
+from .._call.arrays import Unread, laid_out, read_inputs
 from .._call.options import LayoutOptions, VariantOptions, takes
 from ._arrays import offset_of, read_layout, read_whole, read_with_output
 from ._linear_form import LinearForm, State, attend, attend_in, check_features, read_sums, sum_keys
@@ -18,7 +18,7 @@ from ._linear_form import LinearForm, State, attend, attend_in, check_features, 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from .._call.arrays import Inputs
+    from .._call.arrays import Extents, Inputs
     from .._call.types import Layout
     from ._linear_form import KeySums
 
@@ -147,11 +147,10 @@ def _check_length(form: LinearForm, length: int) -> None:
         )
 
 
-def cosformer_form(inputs: Inputs, max_length: Any, offset: int | None) -> LinearForm:
-    """The form that rotates the positions of these inputs; query i has the position i + offset."""
+def cosformer_form(extents: Extents, max_length: Any, offset: int | None) -> LinearForm:
+    """The form that rotates the positions of a call; query i has the position i + offset."""
     form = LinearForm("turned", max_length=positive_int("max_length", max_length))
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    _check_length(form, max(n_queries + max(offset or 0, 0), n_keys))
+    _check_length(form, max(extents.n_queries + max(offset or 0, 0), extents.n_keys))
     return form
 
 
@@ -204,8 +203,8 @@ def cosformer_attention(
     """
 
     def form(inputs: Inputs) -> LinearForm:
-        offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
-        return cosformer_form(inputs, max_length, offset)
+        offset = offset_of(inputs.extents, options.get("is_causal", False), options.get("causal"))
+        return cosformer_form(inputs.extents, max_length, offset)
 
     return attend_in(form, query, key, value, options)
 
@@ -299,24 +298,27 @@ def ssd(
     True
     """
     inputs, result, output = read_with_output(query, key, value, options)
-    decay = decay_of(inputs, {"log_decay": log_decay})
+    decay = decay_of(inputs.extents, {"log_decay": log_decay})
     attend(SSD_FORM, inputs, output, 0, options.get("num_threads"), decay)
     return result
 
 
-def decay_of(inputs: Inputs, options: dict[str, Any]) -> NDArray[np.float64]:
+def decay_of(extents: Extents, options: dict[str, Any]) -> Any:
     """The decay of each key from the options of ssd, (..., heads, n)."""
-    n, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
+    n, n_keys = extents.n_queries, extents.n_keys
     if n != n_keys:
         raise ValueError(f"query and key must have the same number of rows, got {n} and {n_keys}")
-    return _read_decay(options["log_decay"], (*inputs.leading, n))
+    return _read_decay(options["log_decay"], extents.row_shape)
 
 
-def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    array = as_array("log_decay", log_decay)
+def _read_decay(log_decay: Any, shape: tuple[int, ...]) -> Any:
+    array: Any = log_decay if type(log_decay) is Unread else as_array("log_decay", log_decay)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"log_decay must be numbers, got {array.dtype}")
-    fitted = fit_to("log_decay", array, shape, "(..., heads, n)").astype(np.float64)
+    fitted: Any = fit_to("log_decay", array, shape, "(..., heads, n)")
+    if type(fitted) is Unread:
+        return fitted
+    fitted = fitted.astype(np.float64)
     if fitted.size and not (np.isfinite(fitted).all() and fitted.max() <= 0):
         seen = fitted.max() if np.isfinite(fitted).all() else "NaN or infinity"
         raise ValueError(f"log_decay must be finite and at most 0, got {seen}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean
 from .._call.arrays import Inputs, laid_out, read_inputs
-from .._call.call import read_num_threads
+from .._call.plan import read_num_threads
 from .._core import linear
 from ._arrays import Whole, offset_of, read_layout, read_whole, read_with_output, wide_type
 
@@ -120,7 +120,7 @@ def attend_in(
 ) -> NDArray[Any]:
     """The output of a call with these options; `read_form` returns the form from the inputs."""
     inputs, result, output = read_with_output(query, key, value, options)
-    offset = offset_of(inputs, options.get("is_causal", False), options.get("causal"))
+    offset = offset_of(inputs.extents, options.get("is_causal", False), options.get("causal"))
     attend(read_form(inputs), inputs, output, offset, options.get("num_threads"))
     return result
 
@@ -336,7 +336,7 @@ class State:
         key, value = (np.empty(shape, np.float32) for shape in shapes)
         q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
         inputs = read_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
-        inputs = inputs._replace(dtype=inputs.query.dtype)
+        inputs = inputs._replace(extents=inputs.extents._replace(dtype=inputs.query.dtype))
         return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
 
     def _check_shapes(self, key: NDArray[Any], value: NDArray[Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean, generator, number, positive_int, shown
 from .._base.hints import hinted
+from .._call.arrays import Unread
 from .._call.options import VariantOptions, takes
 from ._arrays import reals
 from ._linear_form import LinearForm, State, attend_in
@@ -124,36 +125,40 @@ def performer_form(head_dim: int, features: Any, projection: Any, scale: Any, rn
     multiplier = 1 / math.sqrt(max(head_dim, 1)) if scale is None else number("scale", scale)
     if multiplier <= 0:
         raise ValueError(f"scale must be positive, got {multiplier}")
+    directions: NDArray[np.float64] | Unread
     if projection is None:
         directions = performer_projection(features, max(head_dim, 1), rng=rng)[:, :head_dim]
     else:
         directions = _read_projection(projection, head_dim)
         if rng is not None:
             raise ValueError("rng must be left out with a projection, got both")
-        if features not in (None, 256, len(directions)):
+        if features not in (None, 256, directions.shape[0]):
             raise ValueError(
-                f"features must be the rows of the projection, {len(directions)}, got {shown(features)}"
+                f"features must be the rows of the projection, {directions.shape[0]}, got {shown(features)}"
             )
+    read = None if isinstance(directions, Unread) else directions.T
     return LinearForm(
         "projected",
-        projection=np.ascontiguousarray(directions.T) * math.sqrt(multiplier),
+        projection=None if read is None else np.ascontiguousarray(read) * math.sqrt(multiplier),
         norm_factor=multiplier / 2,
-        shift=math.log(len(directions)) / 2,
+        shift=math.log(directions.shape[0]) / 2,
     )
 
 
-def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64]:
-    array = as_array("projection", projection)
+def _read_projection(projection: Any, head_dim: int) -> NDArray[np.float64] | Unread:
+    array: Any = projection if type(projection) is Unread else as_array("projection", projection)
     if array.dtype.kind != "f":
         raise TypeError(f"projection must be floating point, got {array.dtype}")
-    if array.ndim != 2 or array.shape[1] != head_dim or not len(array):
+    if array.ndim != 2 or array.shape[1] != head_dim or not array.shape[0]:
         raise ValueError(
             f"projection must have the shape (features, head_dim) with head_dim = {head_dim}, "
             f"got {array.shape}"
         )
+    if isinstance(array, Unread):
+        return array
     if not np.isfinite(array).all():
         raise ValueError("projection must be finite, got NaN or infinity")
-    return array.astype(np.float64)
+    return array.astype(np.float64)  # type: ignore[no-any-return]
 
 
 @hinted

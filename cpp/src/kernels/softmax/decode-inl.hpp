@@ -92,7 +92,7 @@ inline void add_rows(row_view<typename Elements::element> value, int keys, const
     for (int i = 0; i < 2; ++i) {
       if (j + i >= keys || (bias && bias[j + i] == masked_score<T>)) continue;
       const element* v = value.data + (j + i) * value.stride;
-      if (ahead != 0) ask_for<M * width<T>>(v + ahead);
+      ask_for<M * width<T>>(v, ahead);
       sums.template add<Elements>(i, weights[j + i], v);
     }
   sums.add_to(out);
@@ -210,13 +210,13 @@ class decode_run {
                                        int parts) {
     using element = typename Elements::element;
     const auto* const first = static_cast<const element*>(waiting_.data);
-    const ptrdiff_t stride = waiting_.stride, ahead = page_ahead<element>(stride, part);
+    const ptrdiff_t stride = waiting_.stride, ahead = page_ahead<element>(b_, stride, part);
     const element* value = first;
     const T* weight = ws_.weights;
     T* out = output(0).recent;
     value_sums<T, part / w> sums;
     const auto add = [&](int odd) ATTNSCALE_INLINE_LAMBDA {
-      ask_for<part>(value + ahead);
+      ask_for<part>(value, ahead);
       sums.template add<Elements>(odd, *weight++, value);
       value += stride;
     };
@@ -336,7 +336,7 @@ class decode_run {
     with_elements<T>(rows, [&](auto elements, auto v) ATTNSCALE_INLINE_LAMBDA {
       using Elements = decltype(elements);
       const ptrdiff_t ahead =
-          from_memory ? page_ahead<typename Elements::element>(v.stride, part) : 0;
+          from_memory ? page_ahead<typename Elements::element>(b_, v.stride, part) : 0;
       int64_t c = first;
       for (; c + part <= b_.value_dim; c += part)
         add_rows<Elements, part / w>({v.data + c, v.stride}, keys, weights, bias, ahead, out + c);

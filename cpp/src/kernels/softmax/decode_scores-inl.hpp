@@ -24,6 +24,7 @@ namespace {
 using attnscale::mask_kind;
 using attnscale::detail::attend_block;
 using attnscale::detail::decode_rows;
+using attnscale::detail::score_block;
 
 /// Keys per tile: it stays in L1 (measured: 32 beats 64 and 128 by 10 and 20 %).
 constexpr int decode_keys = 32;
@@ -82,17 +83,20 @@ ATTNSCALE_INLINE void dot_rows(row_view<typename Elements::element> key, int key
 
 /// Prefetch distance in rows for rows of `elements`: one page of memory, so that prefetched keys
 /// and values leave most of L1 to the current ones (measured on Zen 5: half of it or twice as much
-/// costs 3 to 10 %).
+/// costs 3 to 10 %). 0 where prefetches do not pay.
 template <class E>
-ptrdiff_t page_ahead(ptrdiff_t stride, int64_t elements) {
+ptrdiff_t page_ahead(const score_block& block, ptrdiff_t stride, int64_t elements) {
+  if (!block.prefetches) return 0;
   const int64_t rows = 4096 / (elements * static_cast<int64_t>(sizeof(E)));
   return (rows > 1 ? rows : 1) * stride;
 }
 
-/// Prefetches `count` elements line by line, while others are read: a burst would stall the loads
-/// in progress.
+/// Prefetches `count` elements at row + ahead line by line, while others are read: a burst would
+/// stall the loads in progress. Nothing if ahead is 0.
 template <int count, class E>
-ATTNSCALE_INLINE void ask_for(const E* at) {
+ATTNSCALE_INLINE void ask_for(const E* row, ptrdiff_t ahead) {
+  if (ahead == 0) return;
+  const E* const at = row + ahead;
   constexpr int line = 64 / static_cast<int>(sizeof(E));
 #pragma GCC unroll 1
   for (int c = 0; c < count; c += line) __builtin_prefetch(at + c, 0, 3);
@@ -102,17 +106,19 @@ ATTNSCALE_INLINE void ask_for(const E* at) {
 /// keys are read by one sequence of instructions: a CPU prefetcher follows one instruction, and one
 /// that reads every sixteenth key is in another page each time (measured on Zen 5: 20 % more time).
 template <class Elements, class T, class Beside>
-ATTNSCALE_INLINE void dot_tile_beside(row_view<typename Elements::element> key, const T* query,
-                                      int64_t head_dim, T* scores, Beside&& beside) {
+ATTNSCALE_INLINE void dot_tile_beside(const score_block& block,
+                                      row_view<typename Elements::element> key, const T* query,
+                                      T* scores, Beside&& beside) {
   constexpr int w = width<T>, together = w < 4 ? w : 4;
-  const ptrdiff_t ahead = page_ahead<typename Elements::element>(key.stride, head_dim);
+  const int64_t head_dim = block.head_dim;
+  const ptrdiff_t ahead = page_ahead<typename Elements::element>(block, key.stride, head_dim);
   const auto* k = key.data;
   for (int j = 0; j < decode_keys; j += w) {
     vec<T> sum[w];
     for (int i = 0; i < w; i += together)
 #pragma GCC unroll 4
       for (int n = 0; n < together; ++n) {
-        for (int64_t c = 0; c < head_dim; c += 4 * w) ask_for<4 * w>(k + ahead + c);
+        for (int64_t c = 0; c < head_dim; c += 4 * w) ask_for<4 * w>(k + c, ahead);
         sum[i + n] = dot_lanes<Elements>(k, query, head_dim);
         beside(n % 2);
         k += key.stride;
@@ -164,7 +170,7 @@ class decode_scores {
   template <class Elements, class Beside>
   ATTNSCALE_INLINE vec<T> score_beside(const key_tile& tile, row_view<typename Elements::element> k,
                                        Beside&& beside) {
-    dot_tile_beside<Elements>(k, ws_.query, b_.head_dim, ws_.scores, beside);
+    dot_tile_beside<Elements>(b_, k, ws_.query, ws_.scores, beside);
     return finish_row(0, tile);
   }
 
@@ -196,7 +202,7 @@ class decode_scores {
   void dot_elements(row_view<typename Elements::element> k, int keys, int r) {
     const T* query = ws_.query + r * b_.head_dim;
     if (r == 0 && keys == decode_keys && is_read_in_place<T>(b_.key, b_.rows))
-      return dot_tile_beside<Elements>(k, query, b_.head_dim, ws_.scores, [](int) {});
+      return dot_tile_beside<Elements>(b_, k, query, ws_.scores, [](int) {});
     int j = 0;
     for (; j + w <= keys; j += w)
       dot_rows<Elements, true>({k.data + j * k.stride, k.stride}, w, query, b_.head_dim,

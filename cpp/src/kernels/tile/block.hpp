@@ -58,6 +58,7 @@ struct score_block {
   int rows = 0;
   int64_t head_dim = 0;
   int64_t key_begin = 0, key_end = 0;      ///< range of keys to process
+  bool prefetches = true;                  ///< whether software prefetches pay on this CPU
   int64_t leading_keys = 0;                ///< all rows see the keys below; they are in no interval
   const int64_t* first_visible = nullptr;  ///< row r may see [first_visible[r], last_visible[r])
   const int64_t* last_visible = nullptr;

@@ -126,7 +126,7 @@ class Arguments(NamedTuple):
         return self.bias is None and self.alpha is None and _names_softmax(self.normalizer)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
-        tensors = (None if x is None else function(x) for x in self.tensors)
+        tensors = [None if x is None else function(x) for x in self.tensors]
         return Arguments._make((*tensors, *self[N_TENSORS:]))
 
     def arrays(self) -> tuple[Any, Any, Any]:

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..._base.checks import bfloat16_tensor, shown
-from ..._call.arrays import shape_in
+from ..._call.arrays import Unread, float_type_error, is_float_type, shape_in
+
+#: A tensor without its numbers.
+ShapeAndType = tuple[tuple[int, ...], torch.dtype]
 
 _BFLOAT16 = torch.bfloat16  # found faster than the name of PyTorch, which matters for small calls
 
@@ -80,7 +83,7 @@ def row_extents(
     shapes = [shape_in(layout, each.shape) for each in there]
     batch = _broadcast([shape[:-3] for shape in shapes])
     heads = _broadcast([shape[-3:-2] for shape in shapes[: 1 if enable_gqa else None]])
-    return (*batch, *heads, shapes[0][-2]), common_type(each.dtype for each in there)
+    return (*batch, *heads, shapes[0][-2]), common_type([each.dtype for each in there])
 
 
 def _broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -90,11 +93,27 @@ def _broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(torch.broadcast_shapes(*shapes))
 
 
-def stand_in(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A CPU tensor of this shape and type filled with one number, NaN, which no mask of 0 and 1 has."""
-    dtype = torch.float16 if dtype == torch.bfloat16 else dtype
-    value = math.nan if dtype.is_floating_point else 0
-    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+def unread_rows(
+    query: ShapeAndType, key: ShapeAndType, value: ShapeAndType | None = None
+) -> tuple[Unread, Unread, Unread | None]:
+    """Query, key and value for a plan, which are of float types."""
+    return _unread("query", query), _unread("key", key), None if value is None else _unread("value", value)
+
+
+def _unread(name: str, given: ShapeAndType) -> Unread:
+    shape, dtype = given
+    found = numpy_type(name, dtype)
+    if not is_float_type(found):
+        raise float_type_error(name, dtype, found)
+    return Unread(shape, found)
+
+
+def numpy_type(name: str, dtype: torch.dtype) -> np.dtype[Any]:
+    """NumPy's type for that of a tensor; float16 for bfloat16, which NumPy lacks: both are storage."""
+    try:
+        return np.dtype("float16" if dtype == _BFLOAT16 else str(dtype).removeprefix("torch."))
+    except TypeError:
+        raise TypeError(f"{name} has a type that NumPy lacks, {dtype}; use {name}.float()") from None
 
 
 def shows(mask: torch.Tensor) -> torch.Tensor:

@@ -132,7 +132,7 @@ _BY_PARTS: dict[type[Module], tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-class _StandIn(Module):
+class _Twin(Module):
     """A module with all attributes of another one, which raises where it is not a fused operator."""
 
     def modules(self) -> Iterator[Module]:
@@ -141,19 +141,19 @@ class _StandIn(Module):
 
 
 @lru_cache(maxsize=16)
-def _stand_in(kind: Any, own: Any) -> type[Module]:
+def _twin_class(kind: Any, own: Any) -> type[Module]:
     name, read = _BY_PARTS[kind]
-    return type(own.__name__, (_StandIn, own), {name: property(read)})
+    return type(own.__name__, (_Twin, own), {name: property(read)})
 
 
 def _unwatched(kind: Any, module: Any, given: dict[str, Any]) -> Any:
     """The result of the fused operator, without hooks and modes; None if PyTorch does not take it."""
     own: Any = type(module)
-    stand_in = object.__new__(_stand_in(kind, own))
-    stand_in.__dict__ = module.__dict__
+    twin = object.__new__(_twin_class(kind, own))
+    twin.__dict__ = module.__dict__
     try:
         with DisableTorchFunction(), DisableTorchDispatch():
-            return kind.forward(stand_in, **given)
+            return kind.forward(twin, **given)
     except _NotFused:
         return None
 

@@ -7,6 +7,7 @@ blocks, each is computed again in the backward pass.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -32,7 +33,7 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
     with without_autocast(call.query.device):
         output, rows = _read(call, rule, asked).all_rows()
     if output is not None:
-        output = output.to(common_type(x.dtype for x in call[:3] if x is not None))
+        output = output.to(common_type([x.dtype for x in call[:3] if x is not None]))
         output = swap_heads(output, call.layout)
     return output, rows
 
@@ -71,6 +72,11 @@ def _rule(call: Arguments, *asked: str) -> Normalizer:
 @torch.compiler.assume_constant_result
 def _normalizer(text: str, *asked: str) -> Normalizer:
     """The normalizer of this name; not traced by the compiler."""
+    return _known_normalizer(text, *asked)
+
+
+@lru_cache(maxsize=128)
+def _known_normalizer(text: str, *asked: str) -> Normalizer:
     found = normalizers.get(text)
     available(statistic_names(asked), found, leave_out=False)
     return found

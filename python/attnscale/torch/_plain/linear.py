@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..._call.arrays import read_inputs
+from ..._call.arrays import FLOAT64, Unread, read_extents
 from ...variants._arrays import offset_of, read_layout
 from ...variants._gradients import form_of
 from ...variants._linear import decay_of
 from ...variants._linear_form import LinearForm
 from .._base.autograd import compute_again
 from .._base.device import without_autocast
-from .._base.tensors import array, common_type, repeat_heads, stand_in, swap_heads, wide_type
+from .._base.tensors import ShapeAndType, common_type, repeat_heads, swap_heads, unread_rows, wide_type
 
 #: Keys of a block, and of a block whose pairs are written out feature by feature.
 _KEYS, _KEYS_OF_FEATURES = 128, 32
@@ -40,9 +39,8 @@ def attend_by_sums(
 ) -> Tensor:
     """The output of a family with the options `own`; `masks` holds is_causal and causal."""
     described = {option: tuple(x.shape) if isinstance(x, Tensor) else x for option, x in own.items()}
-    form, offset, row_shape = _plan(
-        name, [(tuple(x.shape), x.dtype) for x in rows], described, masks, layout, gqa
-    )
+    shapes = [(tuple(x.shape), x.dtype) for x in rows]
+    form, offset, row_shape = _plan(name, shapes, described, masks, layout, gqa)
     wide = wide_type(x.dtype for x in rows)
     with without_autocast(rows[0].device):
         query, key, value = repeat_heads([swap_heads(x, layout).to(wide) for x in rows], enabled=gqa)
@@ -57,27 +55,26 @@ def attend_by_sums(
 @torch.compiler.assume_constant_result
 def _plan(
     name: str,
-    shapes: list[tuple[tuple[int, ...], torch.dtype]],
+    shapes: list[ShapeAndType],
     own: dict[str, Any],
     masks: dict[str, Any],
     layout: str,
     gqa: bool,
 ) -> _Plan:
-    """The plan, by the reader of calls on arrays, from arrays of these shapes without numbers.
+    """The plan of tensors known by shape and type; not traced by the compiler.
 
-    In `own` a shape replaces each option that is a tensor. Not traced by the compiler.
+    In `own` a shape replaces each option that is a tensor.
     """
-    query, key, value = (array(stand_in(shape, dtype)) for shape, dtype in shapes)
-    inputs = read_inputs(query, key, value, read_layout(layout), enable_gqa=gqa)
+    extents = read_extents(*unread_rows(*shapes), read_layout(layout), enable_gqa=gqa)
     own = {
-        option: np.broadcast_to(0.0, x) if option in ("log_decay", "projection") else x
+        option: Unread(x, FLOAT64) if option in ("log_decay", "projection") else x
         for option, x in own.items()
     }
-    offset = 0 if name == "ssd" else offset_of(inputs, **masks)
-    form = form_of(name, inputs, own, offset)
+    offset = 0 if name == "ssd" else offset_of(extents, **masks)
+    form = form_of(name, extents, own, offset)
     if name == "ssd":
-        decay_of(inputs, own)
-    return _Plan(form, offset, inputs.row_shape)
+        decay_of(extents, own)
+    return _Plan(form, offset, extents.row_shape)
 
 
 # ---- features -----------------------------------------------------------------------------------

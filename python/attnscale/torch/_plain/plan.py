@@ -1,31 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The plan of a call's rows, found by the reader of calls on arrays, as tensors on any device.
-
-The reader gets stand-ins of query, key, value and mask: arrays of their shape and type that hold one number.
-"""
+"""The plan of a call's rows as tensors on any device."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ... import laws
-from ..._base.checks import choose
+from ..._call.arrays import Unread
 from ..._call.call import Call
 from ..._call.distance import law_factor
+from ..._call.plan import Plan
 from ..._call.weights import normalizer_of
 from ...laws._registry import open_law
-from .._base.arguments import SCHEMA, Arguments
+from .._base.arguments import N_TENSORS, SCHEMA, Arguments
 from .._base.autograd import Differentiable
 from .._base.private import is_traced
-from .._base.tensors import array, stand_in, wide_type
-from .scores import Scores, key_count, visible_of, wide_rows
+from .._base.tensors import ShapeAndType, array, numpy_type, unread_rows, wide_type
+from .scores import Scores, Visible, blocks_of_rows, key_count, visible_of, wide_rows
 from .sums import softmax, softmax_entropy
 
 
@@ -47,139 +45,160 @@ class RowPlan(NamedTuple):
 
 def plan_rows(call: Arguments) -> RowPlan:
     """The plan of a call, without a gradient."""
-    call = call.mapped(torch.Tensor.detach)
     traced = is_traced()
-    small = _with_large(call, None, None, None, None)
-    if not traced and all(x is None for x in small.tensors):
+    if not traced and _has_no_small_tensors(call):
         law = laws.get(call.law) if call.law else None
-        if law is None or (call.attn_mask is None and not law.meaning.measures_the_row):
-            large = (*call[:3], call.attn_mask)
-            described = (None if x is None else (tuple(x.shape), x.dtype) for x in large)
+        if law is None or not _reads_tensors(law, call):
             try:
-                return _read_shapes(small, call.query.device, law, *described)
+                return _read_shapes(call[N_TENSORS:], call.query.device, law, _shapes_of(call))
             except TypeError:  # an option without a hash, such as a list, which the reader refuses
-                return _read(call, call.query.device)
+                pass
     if not (traced or call.query.is_meta):
-        return _read(call, call.query.device)
+        return _read(call, _shapes_of(call), call.query.device)
     # Tensors without numbers are read by an operator, which returns a tensor for every field.
+    call = call.mapped(torch.Tensor.detach)
     found = zip(_plan(*call), _extents(call), strict=True)
     return RowPlan(*(None if extents is None else x for x, extents in found))
 
 
 # ---- the reader ---------------------------------------------------------------------------------
 
+#: Query, key, value and mask, whose numbers a plan does not need.
+_Shapes = tuple[ShapeAndType, ShapeAndType, ShapeAndType | None, ShapeAndType | None]
 
-class _TensorCall(Call):
-    """The call on stand-ins; the tensors themselves are read if a law counts keys or measures rows."""
 
-    __slots__ = ("tensors",)
+def _has_no_small_tensors(call: Arguments) -> bool:
+    """Whether all tensors besides query, key, value and mask are None."""
+    _, _, _, scale, _, *others = call.tensors
+    return scale is None and others.count(None) == len(others)
 
-    tensors: Arguments
+
+def _reads_tensors(law: laws.Law, call: Arguments) -> bool:
+    """Whether the n of a law follows from more than shapes and options."""
+    meaning = law.meaning
+    return meaning.measures_the_row or (call.attn_mask is not None and meaning.reads_the_mask)
+
+
+def _shapes_of(call: Arguments) -> _Shapes:
+    large = call.query, call.key, call.value, call.attn_mask
+    found = [None if x is None else (tuple(x.shape), x.dtype) for x in large]
+    return cast(_Shapes, tuple(found))
+
+
+class _TensorRows(NamedTuple):
+    """Rows of a planned call, counted and measured from its tensors where a law asks for that."""
+
+    plan: Plan
+    call: Arguments
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.plan.row_shape
+
+    def positions(self) -> Any:
+        return self.plan.positions()
+
+    def row_sizes(self) -> Any:
+        return self.plan.row_sizes()
 
     def visible_keys(self) -> Any:
-        if self.mask is None:
-            return super().visible_keys()
-        return self._measured(lambda scores, seen: seen.sum(-1).cpu().numpy(), dtype=np.int64)
+        if self.plan.mask is None:
+            return self.plan.intervals.visible_keys()
+        visible = self._visible(self.call)
+        found = np.zeros(self.row_shape, np.int64)
+        for start, stop in blocks_of_rows(self.row_shape, visible.n_keys):
+            seen = visible.of_rows(start, stop)
+            assert seen is not None  # there is a mask
+            found[..., start:stop] = seen.sum(-1).cpu().numpy()
+        return found
 
     def row_entropies(self) -> Any:
 
-        def entropies(scores: Tensor, seen: Tensor) -> Any:
-            scores = scores.masked_fill(~seen, -math.inf)
-            weights = softmax(scores.masked_fill(~seen.any(-1, keepdim=True), 0.0))
+        def entropies(scores: Tensor) -> Any:
+            weights = softmax(scores.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0))
             return softmax_entropy(scores, weights).cpu().numpy()
 
         return self._measured(entropies, Call.row_entropies)
 
     def row_gaps(self) -> Any:
-        """Critical inverse temperature of each row's gaps."""
-        return self._measured(lambda x, seen: laws.CriticalScale.measure(x.cpu().numpy()), Call.row_gaps)
+        return self._measured(lambda x: laws.CriticalScale.measure(x.cpu().numpy()), Call.row_gaps)
 
     def row_spreads(self) -> Any:
-        """Standard deviation of the scores that each row sees."""
-        return self._measured(lambda x, seen: laws.NormSoftmax.measure(x.cpu().numpy()), Call.row_spreads)
+        return self._measured(lambda x: laws.NormSoftmax.measure(x.cpu().numpy()), Call.row_spreads)
 
-    def _measured(
-        self,
-        measure: Callable[[Tensor, Tensor], Any],
-        on_arrays: Callable[[Call], Any] | None = None,
-        dtype: Any = np.float64,
-    ) -> Any:
+    def _measured(self, measure: Callable[[Tensor], Any], on_arrays: Callable[[Call], Any]) -> Any:
         """One number per row from standard scores; on the CPU by `on_arrays`, which is ten times faster."""
-        query, key, _ = wide_rows(self.tensors)
-        if on_arrays is not None and query.is_cpu:
-            options = {**self.tensors.options(), "scale": None, "qk_norm": None, "layout": "bhsd"}
+        call = self.call.mapped(torch.Tensor.detach)
+        query, key, _ = wide_rows(call)
+        if query.is_cpu:
+            options = {**call.options(), "scale": None, "qk_norm": None, "layout": "bhsd"}
             return on_arrays(Call(array(query), array(key), None, options).read())
-        begin, end = _interval(self, query.device)
         scores = Scores(
-            query * self.head_dim**-0.5,
+            query * self.plan.head_dim**-0.5,
             key,
-            visible_of(self.tensors, self.row_shape, begin, end),
+            self._visible(call),
             self.row_shape,
-            softcap=self.tensors.softcap,
+            softcap=call.softcap,
         )
-        found = np.zeros(self.row_shape, dtype)
+        found = np.zeros(self.row_shape)
         for start, stop in scores.blocks():
-            block, seen = scores.of_rows(start, stop)
-            seen = torch.ones_like(block, dtype=torch.bool) if seen is None else seen.expand(block.shape)
-            found[..., start:stop] = measure(block, seen)
+            found[..., start:stop] = measure(scores.of_rows(start, stop)[0])
         return found
 
-
-def _with_large(call: Arguments, *tensors: Any) -> Arguments:
-    """The call with `tensors` for query, key, value and mask, whose numbers the reader does not need."""
-    return call._replace(**dict(zip(("query", "key", "value", "attn_mask"), tensors, strict=True)))
+    def _visible(self, call: Arguments) -> Visible:
+        return visible_of(call, self.row_shape, *_interval(self.plan, call.query.device))
 
 
 @lru_cache(maxsize=128)
 def _read_shapes(
-    call: Arguments,
-    device: torch.device,
-    law: laws.Law | None,
-    *given: tuple[tuple[int, ...], torch.dtype] | None,
+    options: tuple[Any, ...], device: torch.device, law: laws.Law | None, shapes: _Shapes
 ) -> RowPlan:
-    """The plan of a call with tensors given by shape and type only."""
+    """The plan of a call whose tensors are known by shape and type only; `law` is part of the key."""
     with torch.inference_mode(False):  # autograd would refuse inference tensors
-        made = (None if x is None else torch.empty((), dtype=x[1], device="cpu").expand(x[0]) for x in given)
-        return _read(_with_large(call, *made), device)
+        return _read(Arguments._make((*[None] * N_TENSORS, *options)), shapes, device)
 
 
-def _read(call: Arguments, device: torch.device) -> RowPlan:
-    large = (*call[:3], call.attn_mask)
-    small = _with_large(call, None, None, None, None).mapped(torch.Tensor.cpu)
-    read = _with_large(small, *(None if x is None else stand_in(x.shape, x.dtype) for x in large))
-    if call.qk_norm:
-        choose("qk_norm", call.qk_norm, ("l2", "rms"))
-    rows = _TensorCall(*read.arrays(), {**read.options(), "qk_norm": None})  # stand-ins have no length
-    rows.tensors = call
-    rows.read()
-    rule = normalizer_of(rows.options)
+def _read(call: Arguments, shapes: _Shapes, device: torch.device) -> RowPlan:
+    small = call._replace(query=cast(Tensor, None), key=cast(Tensor, None), value=None, attn_mask=None)
+    options = small.mapped(torch.Tensor.cpu).options()
+    query, key, value, mask = shapes
+    if mask is not None:
+        options["attn_mask"] = Unread(mask[0], numpy_type("attn_mask", mask[1]))
+    plan = Plan.of(*unread_rows(query, key, value), options)
+    plan.form_scores()
+    rows = _TensorRows(plan, call)
+    plan.scale_rows(rows)
+    rule = normalizer_of(options)
     if rule is not None and (call.bias is not None or rule.name == "sink"):
         rule._rule(rows)  # raises if it does not fit the heads
-    begin, end = _interval(rows, device)
-    plan = {} if call.scale is not None and not call.law else {"scale": rows.scale}
-    law = rows.law
-    if law is not None and rows.counts is not None and call.learned:
-        found = law.derivatives(rows.counts, rows.head_dim)
-        plan["slopes"] = np.stack([np.broadcast_to(found[name], rows.row_shape) for name in call.learned])
-    wide = wide_type(x.dtype for x in call[:3] if x is not None)
+    return _as_tensors(plan, call, device)
+
+
+def _as_tensors(plan: Plan, call: Arguments, device: torch.device) -> RowPlan:
+    found = {} if call.scale is not None and not call.law else {"scale": plan.scale}
+    law = plan.law
+    if law is not None and plan.counts is not None and call.learned:
+        slopes = law.derivatives(plan.counts, plan.head_dim)
+        found["slopes"] = np.stack([np.broadcast_to(slopes[name], plan.row_shape) for name in call.learned])
     distances = None
     of_law = law is not None and law.meaning.is_distance
     if of_law or not call.distance_scale is call.distance_bias is None:
-        signed = rows.intervals.distances()
+        signed = plan.intervals.distances()
         distances = torch.as_tensor(signed, device=device)
     if law is not None and of_law:
-        plan["factor"] = law_factor(law, signed, rows.head_dim)
+        found["factor"] = law_factor(law, signed, plan.head_dim)
         if hasattr(law, "bias"):
-            plan["offset"] = law.bias(np.abs(signed))
-    tensors = {name: torch.as_tensor(np.asarray(x)).to(wide).to(device) for name, x in plan.items()}
-    return RowPlan(begin, end, distances=distances, **tensors)
+            found["offset"] = law.bias(np.abs(signed))
+    wide = torch.float64 if plan.extents.wide == np.float64 else torch.float32
+    tensors = {name: torch.as_tensor(np.asarray(x)).to(wide).to(device) for name, x in found.items()}
+    return RowPlan(*_interval(plan, device), distances=distances, **tensors)
 
 
-def _interval(rows: Call, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    begin, end = rows.intervals.begin, rows.intervals.end
+def _interval(plan: Plan, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    begin, end = plan.intervals.begin, plan.intervals.end
     if begin is None and end is None:
         return None, None
-    given = (0 if begin is None else begin, rows.inputs.key.shape[-2] if end is None else end)
+    given = (0 if begin is None else begin, plan.extents.n_keys if end is None else end)
     first, past = (torch.as_tensor(np.atleast_1d(x), device=device) for x in given)
     return first, past
 
@@ -224,7 +243,7 @@ def _type(name: str, call: Arguments) -> torch.dtype:
 def row_plan(*arguments: Any) -> tuple[Tensor, ...]:
     """The expanded plan of a call; empty tensors replace missing ones."""
     call = Arguments.of(arguments)
-    plan = _read(call, call.query.device)
+    plan = _read(call, _shapes_of(call), call.query.device)
     usual = {"begin": 0, "end": key_count(call)}  # a window open on both sides
     found = []
     for name, x, extents in zip(plan._fields, plan, _extents(call), strict=True):

@@ -25,6 +25,13 @@ def rows_of(x: Tensor, start: int, stop: int) -> Tensor:
     return x if x.shape[-2] == 1 else x[..., start:stop, :]
 
 
+def blocks_of_rows(row_shape: tuple[int, ...], n_keys: int) -> list[tuple[int, int]]:
+    """First and past-the-last query of each block: at least one block, small enough to hold."""
+    n_queries, pairs = row_shape[-1], math.prod(row_shape[:-1]) * n_keys
+    step = max(1, _PAIRS // max(1, pairs))
+    return [(i, min(i + step, n_queries)) for i in range(0, max(n_queries, 1), step)]
+
+
 class Visible(NamedTuple):
     """The keys that each query may see: an interval, less those that the mask hides."""
 
@@ -57,7 +64,7 @@ def at_distances(table: Tensor, distances: Tensor) -> Tensor:
 def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Query, key and value in the type of the arithmetic, with as many heads as the query."""
     given = [x for x in call[:3] if x is not None]
-    wide = wide_type(x.dtype for x in given)
+    wide = wide_type([x.dtype for x in given])
     rows = [swap_heads(x, call.layout).to(wide) for x in given]
     if call.qk_norm:
         length = 1.0 if call.qk_norm == "l2" else math.sqrt(rows[0].shape[-1])
@@ -105,10 +112,8 @@ class Scores(NamedTuple):
     finite: bool = False  # whether all inputs and scores are known to be finite
 
     def blocks(self) -> list[tuple[int, int]]:
-        """First and past-the-last query of each block: at least one block, small enough to hold."""
-        n_queries, pairs = self.row_shape[-1], math.prod(self.row_shape[:-1]) * self.key.shape[-2]
-        step = max(1, _PAIRS // max(1, pairs))
-        return [(i, min(i + step, n_queries)) for i in range(0, max(n_queries, 1), step)]
+        """First and past-the-last query of each block."""
+        return blocks_of_rows(self.row_shape, self.key.shape[-2])
 
     def in_blocks(self, function: Callable[[int, int], tuple[Tensor, ...]]) -> list[list[Tensor]]:
         """Call a function with start and stop of each block; returns a list of blocks for each result."""

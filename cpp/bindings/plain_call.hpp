@@ -65,14 +65,17 @@ void for_each_number(const strided_array& array, const extents& shape, Visit vis
   }
 }
 
-/// Whether a float mask holds 0 and 1 only, and a 1: Python warns of it.
-inline bool is_of_zeros_and_ones(const strided_array& mask) {
+/// Whether a float mask may hold 0 and 1 only, and a 1: Python warns of it. A large one that begins
+/// with many zeros and ones is left to Python, which looks faster.
+inline bool may_be_of_zeros_and_ones(const strided_array& mask) {
   bool one = false, only = true;
+  std::int64_t left = 4096;
   for_each_number(mask, mask.shape(), [&](double number) {
     one = one || number == 1;
-    return only = number == 0 || number == 1;
+    only = number == 0 || number == 1;
+    return only && --left > 0;
   });
-  return one && only;
+  return only && (one || left == 0);
 }
 
 /// Query, key and value that need no preparation, with the options of a call.
@@ -147,7 +150,7 @@ class plain_arrays : public call_arrays {
     mask_type = found ? mask_kind::boolean : mask_kind::additive;
     if (!found) found = library.read(given);
     if (!found || !broadcasts(*found, joined(rows(), {n_keys()}))) return false;
-    if (mask_type == mask_kind::additive && is_of_zeros_and_ones(*found)) return false;
+    if (mask_type == mask_kind::additive && may_be_of_zeros_and_ones(*found)) return false;
     attn_mask = *found;
     return true;
   }

@@ -222,6 +222,14 @@ def test_a_mask_of_zeros_and_ones_is_read_by_python(plain: list[bool]) -> None:
     assert plain == [False]
 
 
+@pytest.mark.parametrize(("n", "is_plain"), [(60, True), (70, False)])
+def test_large_masks_of_zeros_are_read_by_python(plain: list[bool], n: int, is_plain: bool) -> None:
+    x, mask = random(n, 8), np.zeros((n, n), np.float32)
+    found = at.attention(x, x, x, attn_mask=mask)
+    assert plain == [is_plain]
+    np.testing.assert_array_equal(found, at.attention(x, x, x, attn_mask=mask, num_threads=1))
+
+
 def test_lost_rows_of_a_mask_have_their_reason(plain: list[bool]) -> None:
     with pytest.warns(UserWarning, match="attn_mask holds NaN or"):
         at.attention(*random(3, 4, 8), attn_mask=np.array([0.5, np.nan, 0, 0]))

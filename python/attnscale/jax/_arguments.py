@@ -218,16 +218,18 @@ def _form(plan: Plan, asked: tuple[str, ...], law: str, rule: Rule, normalizer: 
 
 
 def _read(name: str, array: Any) -> Any:
+    found: Any = array
     if isinstance(array, np.ndarray) and array.dtype.kind not in "OSU":
-        return jnp.asarray(array)
-    if not isinstance(array, jax.Array):
+        found = jnp.asarray(array)
+    elif not isinstance(array, jax.Array):
         raise TypeError(f"{name} must be an array of JAX or NumPy, got {shown(array)}")
-    if not isinstance(array.dtype, np.dtype):
+    elif not isinstance(array.dtype, np.dtype):
         raise TypeError(f"{name} must be an array of numbers, got one of {array.dtype}")
-    check_on_cpu(name, array)
-    if not is_float_type(array.dtype):
-        raise float_type_error(name, array, array.dtype)
-    return array
+    else:
+        check_on_cpu(name, array)
+    if not is_float_type(found.dtype):
+        raise float_type_error(name, array, found.dtype)
+    return found
 
 
 def _read_normalizer(normalizer: Any) -> Normalizer | None:

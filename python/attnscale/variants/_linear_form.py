@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from .._base.checks import as_array, boolean
-from .._call.arrays import Inputs, laid_out, read_inputs
+from .._call.arrays import Inputs, Unread, laid_out, read_extents, read_inputs
 from .._call.plan import read_num_threads
 from .._core import linear
 from ._arrays import Whole, offset_of, read_layout, read_whole, read_with_output, wide_type
@@ -332,12 +332,11 @@ class State:
         return sums
 
     def _read_query(self, query: ArrayLike, shapes: _Shapes) -> tuple[Inputs, tuple[int, ...]]:
-        # Arrays without keys carry the shapes to the checks of exact attention.
-        key, value = (np.empty(shape, np.float32) for shape in shapes)
         q = query if self._layout == "bhsd" else laid_out(np.asarray(query), self._layout)
-        inputs = read_inputs(q, key, value, "bhsd", enable_gqa=self._enable_gqa)
-        inputs = inputs._replace(extents=inputs.extents._replace(dtype=inputs.query.dtype))
-        return inputs, (*inputs.leading, inputs.query.shape[-2], value.shape[-1])
+        inputs = read_inputs(q, q, None, "bhsd", enable_gqa=False)
+        key, value = (Unread(shape, inputs.dtype) for shape in shapes)
+        extents = read_extents(inputs.query, key, value, "bhsd", enable_gqa=self._enable_gqa)
+        return inputs._replace(extents=extents), (*extents.row_shape, value.shape[-1])
 
     def _check_shapes(self, key: NDArray[Any], value: NDArray[Any]) -> None:
         shapes = (*key.shape[:-2], 0, key.shape[-1]), (*value.shape[:-2], 0, value.shape[-1])

@@ -132,13 +132,16 @@ class new_gradient {
     sums_ = {memory_.data(), compute, item, like.shape(), made_.strides(), 2};
   }
 
-  /// Whether the gradient of such an array is one: rounding of large arrays is left to Python,
-  /// which has vectors for it.
+  /// Whether the gradient of such an array is one: large arrays that are to be rounded are left to
+  /// Python, which has vectors for it.
   static bool serves(const strided_array& like, element_type compute) {
     const element_type type = like.layout().type;
     if (type == compute) return true;
-    return !(is_half(type) && compute == element_type::float64) &&
-           count_entries(like.shape()) <= std::int64_t{1} << 16;
+    return !(is_half(type) && compute == element_type::float64) && is_small(like);
+  }
+  /// Whether it costs little to fill such an array with zeros on one thread.
+  static bool is_small(const strided_array& like) {
+    return count_entries(like.shape()) <= std::int64_t{1} << 16;
   }
 
   const strided_array& sums() const { return sums_; }

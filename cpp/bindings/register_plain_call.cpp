@@ -96,7 +96,9 @@ py::object differentiate(py::handle query, py::handle key, py::handle value, py:
   backward_arrays arrays{.of_scale = wants(3),
                          .of_mask = wants(4) && given.mask_type == mask_kind::additive,
                          .of_sink = wants(5)};
-  if (arrays.of_mask && !new_gradient::serves(given.attn_mask, given.compute)) return py::none();
+  if (arrays.of_mask && !(new_gradient::serves(given.attn_mask, given.compute) &&
+                          new_gradient::is_small(given.attn_mask)))
+    return py::none();
   row_numbers numbers(given);
   gradient_problem problem;
   if (!arrays.read(*library, given, grad_output, output) ||

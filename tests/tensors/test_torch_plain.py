@@ -203,6 +203,14 @@ def test_large_halves_are_rounded_by_python(ways: list[str]) -> None:
     assert ways == ["attend_tensors", "read_call"]
 
 
+def test_gradients_of_large_masks_are_computed_by_python(ways: list[str]) -> None:
+    x, mask = random(260, 8), random(260, 260).requires_grad_()
+    found = torch.autograd.grad(at.torch.attention(x, x, x, attn_mask=mask).square().sum(), mask)[0]
+    assert ways == ["attend_tensors", "read_call"]
+    again = at.torch.attention(x, x, x, attn_mask=mask, num_threads=1)
+    assert torch.equal(torch.autograd.grad(again.square().sum(), mask)[0], found)
+
+
 def test_a_call_under_autocast_is_plain(ways: list[str]) -> None:
     tensors = [random(2, 3, n, 8).requires_grad_() for n in (5, 7, 7)]
 

@@ -26,12 +26,12 @@ INSTALL_NEEDS := $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOUR
 # The levels that this machine uses.
 $(STAMPS)/demo: $(INSTALL_NEEDS)
 	$(call say,build and install attnscale: the kernels that this machine uses$(comma) a minute on two cores)
-	@scripts/install-editable $(BIN)/python plot $(NATIVE_LEVELS)
+	@scripts/install-editable $(BIN)/python $(NATIVE_LEVELS)
 	@touch $@
 
 $(STAMPS)/install: $(INSTALL_NEEDS)
 	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
-	@scripts/install-editable $(BIN)/python plot $(ALL_LEVELS)
+	@scripts/install-editable $(BIN)/python $(ALL_LEVELS)
 	@touch $@ $(STAMPS)/demo
 
 # Tools of test-quick and lint, without PyTorch and JAX.

@@ -40,7 +40,8 @@ comma := ,
 
 #: Main targets
 
-demo: $(STAMPS)/install ## build, install into .venv, and show the entropy of real attention heads
+# Where all levels are built already, they stay.
+demo: $(STAMPS)/$(if $(wildcard $(STAMPS)/install),install,demo) ## build, install into .venv, and show the entropy of real attention heads
 	@PATH='$(CALLERS_PATH)' $(BIN)/attnscale demo
 
 # pip waits and unpacks on one core while C++ compiles on the others.

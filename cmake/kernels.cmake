@@ -21,18 +21,20 @@ endif()
 list(GET attnscale_levels 0 attnscale_first_level)
 set(attnscale_known_levels ${attnscale_levels} ${attnscale_bfloat16_levels})
 
-set(ATTNSCALE_SIMD_LEVELS "" CACHE STRING
-  "SIMD levels to build besides the one of every CPU, such as avx2;avx512; empty: all that the compiler can build")
+set(ATTNSCALE_SIMD_LEVELS "" CACHE STRING "SIMD levels to build besides the one of every CPU, such as avx2;avx512; \
+native: only those that this machine uses; empty: all that the compiler can build")
 set(unknown_levels ${ATTNSCALE_SIMD_LEVELS})
 list(REMOVE_ITEM unknown_levels ${attnscale_known_levels})
-if(unknown_levels)
+if(unknown_levels AND NOT ATTNSCALE_SIMD_LEVELS STREQUAL "native")
   list(JOIN attnscale_known_levels ", " choices)
-  message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must be a list of ${choices} (what ${CMAKE_SYSTEM_PROCESSOR} has), "
+  message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must be native, or a list of ${choices} (what ${CMAKE_SYSTEM_PROCESSOR} has), "
     "got '${ATTNSCALE_SIMD_LEVELS}'")
 endif()
 set(tables_of_levels cpp/src/machine/levels.cpp cpp/src/machine/simd_level.cpp)
 set(chosen_levels ${attnscale_known_levels})
-if(ATTNSCALE_SIMD_LEVELS)
+if(ATTNSCALE_SIMD_LEVELS STREQUAL "native")
+  include(cmake/native_levels.cmake)
+elseif(ATTNSCALE_SIMD_LEVELS)
   set(chosen_levels ${attnscale_first_level} ${ATTNSCALE_SIMD_LEVELS})
 endif()
 if(chosen_levels MATCHES "bf16" AND NOT "avx512" IN_LIST chosen_levels)
@@ -41,7 +43,7 @@ if(chosen_levels MATCHES "bf16" AND NOT "avx512" IN_LIST chosen_levels)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^16\\." AND
     "avx512_bf16" IN_LIST chosen_levels)
-  if(ATTNSCALE_SIMD_LEVELS)
+  if("avx512_bf16" IN_LIST ATTNSCALE_SIMD_LEVELS)
     message(FATAL_ERROR "ATTNSCALE_SIMD_LEVELS must leave avx512_bf16 out: clang++ 16 crashes on its kernels, "
       "got '${ATTNSCALE_SIMD_LEVELS}'")
   endif()

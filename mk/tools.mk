@@ -16,14 +16,23 @@ $(STAMPS)/system-%: scripts/system-packages
 	@touch $@
 
 PIP_INSTALL := scripts/pip-install $(BIN)/python
-# Editable: changed Python files take effect at once, changed C++ files rebuild here. The emulated bfloat16
-# levels are included: the C++ tests compile their kernels anyway.
-EDITABLE := $(PIP_INSTALL) -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON -e
+# Editable: changed Python files take effect at once, changed C++ files rebuild here. A build of all levels adds objects
+# to those of the demo's. The emulated bfloat16 levels are included: the C++ tests compile their kernels anyway.
+ALL_LEVELS := -C cmake.define.ATTNSCALE_SIMD_LEVELS= -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=ON
+NATIVE_LEVELS := -C cmake.define.ATTNSCALE_SIMD_LEVELS=native -C cmake.define.ATTNSCALE_EMULATE_BFLOAT16=OFF
+EDITABLE := $(PIP_INSTALL) $(ALL_LEVELS) -e
+INSTALL_NEEDS := $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
 
-$(STAMPS)/install: $(STAMPS)/venv $(STAMPS)/system-build pyproject.toml $(CPP_SOURCES)
-	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
-	@$(EDITABLE) '.[plot]'
+# The levels that this machine uses.
+$(STAMPS)/demo: $(INSTALL_NEEDS)
+	$(call say,build and install attnscale: the kernels that this machine uses$(comma) a minute on two cores)
+	@scripts/install-editable $(BIN)/python $(NATIVE_LEVELS)
 	@touch $@
+
+$(STAMPS)/install: $(INSTALL_NEEDS)
+	$(call say,build and install attnscale: the kernels of each SIMD level$(comma) a minute or two on two cores)
+	@scripts/install-editable $(BIN)/python $(ALL_LEVELS)
+	@touch $@ $(STAMPS)/demo
 
 # Tools of test-quick and lint, without PyTorch and JAX.
 $(STAMPS)/test-tools: $(STAMPS)/install

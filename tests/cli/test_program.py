@@ -45,7 +45,7 @@ def shell(command: str, folder: Path, path: str = BARE) -> str:
 
 
 def test_what_make_demo_prints_runs_in_the_shell_that_ran_it(clone: Path) -> None:
-    said = shell("make -s -o .venv/stamps/install demo", clone)
+    said = shell("make -s -o .venv/stamps/demo demo", clone)
     (first,) = re.findall(r"^Next: (.*?), ", said, re.MULTILINE)
     assert first == ".venv/bin/attnscale laws"
     assert shell(first, clone).startswith("law ")

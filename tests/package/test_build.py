@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -13,9 +15,12 @@ import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import attnscale as at
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# Files in cpp/src/machine that say which levels there are.
+TABLES = ("levels.cpp", "simd_level.cpp")
 LIBRARIES = ("xsimd", "xtl", "xtensor")
 # The version to stand for in a test archive, and a header by which each library is known.
 HEADERS = {"xsimd": "xsimd/xsimd.hpp", "xtl": "xtl/xtl_config.hpp", "xtensor": "xtensor/xtensor.hpp"}
@@ -217,6 +222,63 @@ def test_flags_of_the_compilers(tmp_path: Path) -> None:
         elif "/src/" in entry["file"]:
             assert not any(word.startswith(("-mavx", "-mfma")) for word in words)
     assert units >= 7
+
+
+def commands_of(build: Path) -> set[str]:
+    """Commands that compile, but those of the tables of levels."""
+    listed = json.loads((build / "compile_commands.json").read_text())
+    return {entry["command"] for entry in listed if Path(entry["file"]).name not in TABLES}
+
+
+@needs_cmake
+def test_a_build_for_this_machine_has_its_level_and_all_levels_add_to_it(tmp_path: Path) -> None:
+    """As `make demo` and `make test` build: the second compiles nothing again but the tables of levels."""
+    build = tmp_path / "build"
+    said = configure(build, "-DATTNSCALE_SIMD_LEVELS=native").stdout
+    (levels,) = re.findall(r"SIMD levels of this machine: (.*)$", said, re.MULTILINE)
+    code = "import attnscale; print(attnscale.simd_level())"
+    given = {**os.environ, "ATTNSCALE_SIMD": ""}
+    command = [sys.executable, "-c", code]
+    chosen = subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.strip()
+    assert levels.split(", ")[-1] == chosen
+    native = commands_of(build)
+    named = {name for each in native for name in re.findall(r"kernels_(\w+)\.dir", each)}
+    assert named == set(levels.split(", "))
+    assert configure(build, "-DATTNSCALE_SIMD_LEVELS=", "-DATTNSCALE_EMULATE_BFLOAT16=ON").returncode == 0
+    assert native < commands_of(build)
+    assert "ATTNSCALE_WITHOUT" not in (build / "compile_commands.json").read_text()
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64"
+    or shutil.which("g++") is None
+    or "amx_bf16" in at.show_config()["available_simd_levels"],
+    reason="not x86-64, no g++, or a CPU with every level",
+)
+def test_a_cpu_without_the_levels_of_a_build_is_told_so(tmp_path: Path) -> None:
+    """The tables of levels without kernels, of which only the last is left."""
+    left_out = [f"-DATTNSCALE_WITHOUT_{name}" for name in ("BASELINE", "AVX2", "AVX512", "AVX512_BF16")]
+    sources = [
+        ROOT / "cmake/native_level.cpp",
+        *(ROOT / "cpp/src/machine" / name for name in ("cpu_features.cpp", *TABLES)),
+    ]
+    include = [f"-I{ROOT}/cpp/include", f"-I{ROOT}/cpp/src"]
+    program = tmp_path / "program"
+    subprocess.run(["g++", "-std=c++20", *include, *left_out, *sources, "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (
+        "this CPU has none of the SIMD levels of this build (amx_bf16): "
+        "build attnscale on this machine, or at all levels" in done.stderr
+    )
+
+
+@needs_cmake
+def test_an_unknown_level_is_refused(tmp_path: Path) -> None:
+    done = configure(tmp_path / "build", "-DATTNSCALE_SIMD_LEVELS=avx3")
+    assert done.returncode != 0
+    message = " ".join(done.stderr.split())
+    assert "ATTNSCALE_SIMD_LEVELS must be native, or a list of " in message
+    assert "got 'avx3'" in message
 
 
 @needs_cmake

@@ -15,6 +15,11 @@ namespace attnscale::detail {
 
 // Levels left out of the build (ATTNSCALE_SIMD_LEVELS of CMake) are declared, but neither defined
 // nor used.
+#if defined(ATTNSCALE_WITHOUT_BASELINE)
+#define ATTNSCALE_IF_BASELINE(...)
+#else
+#define ATTNSCALE_IF_BASELINE(...) __VA_ARGS__
+#endif
 #if defined(ATTNSCALE_WITHOUT_AVX2)
 #define ATTNSCALE_IF_AVX2(...)
 #else
@@ -40,7 +45,7 @@ namespace attnscale::detail {
 /// build.
 #if defined(__x86_64__) || defined(_M_X64)
 #define ATTNSCALE_FOR_BUILT_LEVELS(f) \
-  f(baseline) ATTNSCALE_IF_AVX2(f(avx2)) ATTNSCALE_IF_AVX512(f(avx512))
+  ATTNSCALE_IF_BASELINE(f(baseline)) ATTNSCALE_IF_AVX2(f(avx2)) ATTNSCALE_IF_AVX512(f(avx512))
 #define ATTNSCALE_FOR_BUILT_BFLOAT16_LEVELS(g) \
   ATTNSCALE_IF_AVX512_BF16(g(avx512_bf16)) ATTNSCALE_IF_AMX_BF16(g(amx_bf16))
 #else

@@ -72,12 +72,12 @@ bool may_use_amx() {
 }
 
 constexpr level levels[] = {
-    {&detail::baseline_kernels, always, always},
+    // clang-format off
+    ATTNSCALE_IF_BASELINE({&detail::baseline_kernels, always, always}, )
 #if defined(ATTNSCALE_EMULATE_BFLOAT16)
     {&detail::emulated_avx512_bf16_kernels, has_avx2, never},
     {&detail::emulated_amx_bf16_kernels, has_avx2, never},
 #endif
-    // clang-format off
     ATTNSCALE_IF_AVX2({&detail::avx2_kernels, has_avx2, always}, )
     ATTNSCALE_IF_AVX512({&detail::avx512_kernels, has_avx512, always}, )
     ATTNSCALE_IF_AVX512_BF16({&detail::avx512_bf16_kernels, has_avx512_bf16, is_amd}, )
@@ -104,12 +104,17 @@ const level_kernels* find(std::string_view name) {
   return nullptr;
 }
 
-/// The fastest level of this CPU.
+/// The fastest level of this CPU, which may lack all levels of a build for another machine.
 const level_kernels& best() {
-  const level_kernels* found = levels[0].kernels;
+  const level_kernels* found = nullptr;
   for (const level& candidate : levels)
     if (candidate.supported() && candidate.faster()) found = candidate.kernels;
-  return *found;
+  if (found != nullptr) return *found;
+  std::string built;
+  for (const level& each : levels)
+    built.append(built.empty() ? "" : ", ").append(each.kernels->name);
+  throw std::runtime_error("this CPU has none of the SIMD levels of this build (" + built +
+                           "): build attnscale on this machine, or at all levels");
 }
 
 std::string refusal(const char* argument, std::string_view name) {

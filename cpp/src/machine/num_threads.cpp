@@ -102,7 +102,7 @@ int parse_num_threads(const char* text) {
 namespace detail {
 namespace {
 
-std::atomic<int> chosen{0};
+std::atomic<int> threads_of_choice{0};
 
 /// Number of threads where nobody chose one.
 int unchosen_threads() {
@@ -118,11 +118,11 @@ int chosen_threads() {
     const char* text = std::getenv("ATTNSCALE_NUM_THREADS");
     return text != nullptr && *text != '\0' ? parse_num_threads(text) : 0;
   }();
-  const int n = chosen.load(std::memory_order_relaxed);
+  const int n = threads_of_choice.load(std::memory_order_relaxed);
   return n > 0 ? n : by_environment;
 }
 
-void choose_threads(int n) { chosen.store(n, std::memory_order_relaxed); }
+void choose_threads(int n) { threads_of_choice.store(n, std::memory_order_relaxed); }
 
 }  // namespace detail
 

@@ -28,7 +28,7 @@ struct llvm_place {
   const char* text = ";attnscale;parallel_for;0;0;;";
 };
 
-llvm_place place;
+llvm_place place_of_calls;
 
 struct region_call {
   openmp_team::region* body;
@@ -148,7 +148,7 @@ void take_part(void* context) {
 
 #if defined(ATTNSCALE_FINDS_LIBRARIES)
 template <class Function>
-void find(void* library, const char* name, Function*& found) {
+void look_up(void* library, const char* name, Function*& found) {
   found = reinterpret_cast<Function*>(dlsym(library, name));
 }
 
@@ -167,8 +167,8 @@ void openmp_team::run(region* body, void* context, int n_threads) const {
     return;
   }
   region_call call{body, context};
-  llvm_push_num_threads(&place, llvm_global_id(&place), n_threads);
-  llvm_fork_call(&place, 1, reinterpret_cast<microtask*>(&call_region), &call);
+  llvm_push_num_threads(&place_of_calls, llvm_global_id(&place_of_calls), n_threads);
+  llvm_fork_call(&place_of_calls, 1, reinterpret_cast<microtask*>(&call_region), &call);
 }
 
 openmp_team openmp_team_of([[maybe_unused]] const char* library) {
@@ -177,13 +177,13 @@ openmp_team openmp_team_of([[maybe_unused]] const char* library) {
   void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (loaded == nullptr) return team;
   // In the order in which the library itself finds them: several runtimes may be loaded.
-  find(loaded, "GOMP_parallel", team.gnu_parallel);
-  find(loaded, "__kmpc_fork_call", team.llvm_fork_call);
-  find(loaded, "__kmpc_push_num_threads", team.llvm_push_num_threads);
-  find(loaded, "__kmpc_global_thread_num", team.llvm_global_id);
-  find(loaded, "omp_in_parallel", team.in_parallel);
-  find(loaded, "_ZN2at15get_num_threadsEv", team.asked);  // at::get_num_threads() of PyTorch
-  if (team.asked == nullptr) find(loaded, "omp_get_max_threads", team.asked);
+  look_up(loaded, "GOMP_parallel", team.gnu_parallel);
+  look_up(loaded, "__kmpc_fork_call", team.llvm_fork_call);
+  look_up(loaded, "__kmpc_push_num_threads", team.llvm_push_num_threads);
+  look_up(loaded, "__kmpc_global_thread_num", team.llvm_global_id);
+  look_up(loaded, "omp_in_parallel", team.in_parallel);
+  look_up(loaded, "_ZN2at15get_num_threadsEv", team.asked);  // at::get_num_threads() of PyTorch
+  if (team.asked == nullptr) look_up(loaded, "omp_get_max_threads", team.asked);
   if (team) team.name = library_of(reinterpret_cast<void*>(team.in_parallel));
   dlclose(loaded);  // the program keeps it
 #endif

@@ -244,6 +244,7 @@ class plain_options {
   /// Reads a softmax, with or without a sink.
   bool read_normalizer(py::handle value) {
     if (PyUnicode_Check(value.ptr())) return is_text(value, "softmax");
+    if (PyType_Check(value.ptr())) return false;  // a class, which Python refuses
     sink_ = in_core(value);
     return static_cast<bool>(sink_);
   }

@@ -185,6 +185,20 @@ def test_one_line_a_model(folder: Any, run: Run) -> None:
     assert out.endswith("\n4 configs: 4 without a warning\n")
 
 
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        (None, "configs must be a sequence of paths, got None"),
+        ([{}], "configs must be paths, got {}"),
+        ({"model_type": "gpt2"}, "configs must be a sequence of paths, got {'model_type': 'gpt2'}"),
+        ([], "configs must be at least one path, got none"),
+    ],
+)
+def test_survey_takes_paths(configs: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        audit.survey(configs)
+
+
 def test_the_command_prints_what_survey_returns(folder: Any, run: Run) -> None:
     folder(m__gemma=GEMMA2, m__novel=NOVEL, m__broken=BROKEN, m__tool={})
     found = audit.survey("m", framework="vllm-metal")

@@ -66,6 +66,9 @@ def test_progress_counts_the_laws():
     [
         ([], {}, "lengths must be at least one number of keys, got none"),
         (5.5, {}, "lengths must be an integer, got 5.5"),
+        (None, {}, "lengths must be a sequence of numbers of keys, got None"),
+        (5, {"laws": "log_n"}, "laws must be a sequence of laws, got 'log_n'"),
+        (5, {"laws": []}, "laws must be at least one law, got none"),
         (5, {"head_dim": 1}, "head_dim must be at least 2, got 1"),
         (5, {"train_length": 1}, "train_length must be at least 2, got 1"),
         (5, {"laws": ["[1, 2] * log_n"]}, "one value for all heads is compared"),

@@ -96,13 +96,22 @@ def test_ctrl_c_keeps_the_finished_lengths(model: Any) -> None:
         ((IDS, []), {}, "lengths must be at least one number of tokens, got none"),
         ((print,), {}, "lengths must be given with a function, got None"),
         ((IDS[0],), {}, r"inputs must be a tensor \(texts, n_tokens\) or a function, got"),
+        ((IDS, 10), {}, "lengths must be a sequence of numbers of tokens, got 10"),
         ((IDS,), {"laws": []}, "laws must be at least one law, got none"),
+        ((IDS,), {"laws": "log_n"}, "laws must be a sequence of laws, got 'log_n'"),
         ((lambda n: None, [5]), {}, "no attention of GPT2Model was recorded"),
     ],
 )
 def test_bad_arguments(model: Any, given: Any, options: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         diagnose(model, *given, **options)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_lengths_of_any_array_are_integers(model: Any, kind: Any) -> None:
+    found = diagnose(model, IDS, kind([10, 10, 20]))
+    assert found.lengths == (10, 20)
+    assert {type(n) for n in found.lengths} == {int}
 
 
 def test_heads_need_their_measurements(model: Any) -> None:

@@ -490,3 +490,28 @@ def test_heads_stay_where_a_model_split_them(dtype: torch.dtype) -> None:
     ):
         assert found.transpose(1, 2).is_contiguous()
         assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("key_lengths", torch.tensor([3, 5])), ("document_ids", torch.tensor([0, 0, 1, 1, 1]))],
+)
+def test_changed_integers_are_noticed(ways: list[str], name: str, given: Any) -> None:
+    """The backward pass needs the numbers of the forward pass, and PyTorch sees that they have changed."""
+    x = random(2, 3, 5, 8).requires_grad_()
+    integers = given.clone()
+    output = at.torch.attention(x, x, x, **{name: integers})
+    assert ways == ["attend_tensors"]
+    (kept,) = torch.autograd.grad(output.sum(), x, retain_graph=True)
+    integers.fill_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+    separate = at.torch.attention(x, x, x, num_threads=1, **{name: given.clone()})
+    assert torch.equal(kept, torch.autograd.grad(separate.sum(), x)[0])
+
+
+def test_a_class_is_not_a_normalizer() -> None:
+    x = random()
+    for options in ({}, {"num_threads": 1}):
+        with pytest.raises(TypeError, match="normalizer must be a name or"):
+            at.torch.attention(x, x, x, normalizer=at.normalizers.Softmax, **options)

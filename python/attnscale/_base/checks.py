@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -110,6 +110,17 @@ def positive_int(name: str, value: Any) -> int:
     if converted < 1:
         raise refusal(ValueError, name, f"must be at least 1, got {converted}")
     return converted
+
+
+def several(name: str, values: Any, one: str, many: str) -> list[Any]:
+    """The members of an iterable, at least one; a text, a mapping or a number is refused."""
+    is_one = isinstance(values, (str, bytes, Mapping))
+    if is_one or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        raise refusal(TypeError, name, f"must be a sequence of {many}, got {shown(values)}")
+    found = list(values)
+    if not found:
+        raise refusal(ValueError, name, f"must be at least one {one}, got none")
+    return found
 
 
 def thread_count(name: str, value: Any) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.checks import refusal, several, shown
 from .._base.spelling import as_number
 from .._base.tabled import Labelled, Sheet, Tabled
 from .._base.text import counted
@@ -218,7 +219,12 @@ def survey(
     """
     if framework is not None:
         framework_named(framework)
-    paths = [configs] if isinstance(configs, (str, os.PathLike)) else configs
+    paths = (
+        [configs] if isinstance(configs, (str, os.PathLike)) else several("configs", configs, "path", "paths")
+    )
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise refusal(TypeError, "configs", f"must be paths, got {shown(path)}")
     places = _find([Path(path) for path in paths])
     found, interrupted = finished(
         list(places),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from .. import datasets, laws, theory
-from .._base.checks import InputError, positive_int, refusal, shown
+from .._base.checks import InputError, positive_int, refusal, several, shown
 from .._base.drawing import drawn_by
 from .._base.tabled import Labelled, Sheet, Tabled
 from .._base.text import counted, number_cell
@@ -185,9 +185,8 @@ def compare(
     >>> found.minilm_entropy[:, 0].round(2)  # at 512 keys both are the standard scale
     array([4.3, 4.3])
     """
-    given: Sequence[Any] = [lengths] if np.ndim(lengths) == 0 else list(cast(Any, lengths))
-    if not given:
-        raise refusal(ValueError, "lengths", "must be at least one number of keys, got none")
+    one = isinstance(lengths, (int, float, np.generic))
+    given = [lengths] if one else several("lengths", lengths, "number of keys", "numbers of keys")
     chosen_lengths = sorted({positive_int("lengths", n) for n in given})
     for name, size in (("head_dim", head_dim), ("train_length", train_length)):
         if positive_int(name, size) < 2:
@@ -195,7 +194,8 @@ def compare(
     if laws is None:
         chosen = _every(chosen_lengths[-1], train_length)
     else:
-        chosen = {law.spelling: law for law in (with_length(each, train_length) for each in laws)}
+        spelled = several("laws", laws, "law", "laws")
+        chosen = {law.spelling: law for law in (with_length(each, train_length) for each in spelled)}
     found, interrupted = finished(
         list(chosen), lambda name: _columns(chosen[name], chosen_lengths, head_dim), progress
     )

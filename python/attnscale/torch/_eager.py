@@ -27,6 +27,8 @@ from ._base.tensors import array, autocast
 from ._ops import attend_arrays, differentiate, differentiate_as_operator
 
 _SMOOTH = frozenset(DIFFERENTIABLE)
+#: Options of integers, of which the backward pass needs the numbers of the forward pass.
+_INTEGERS = ("key_lengths", "document_ids")
 
 
 class _Watching(threading.local):
@@ -85,8 +87,11 @@ class _AttendPlain(torch.autograd.Function):
     def forward(ctx: Any, given: tuple[Any, ...], *learnable: Tensor | None) -> Any:
         output, rows, ctx.names, n_asked, options = given
         scale, mask, sink = learnable[3:]
-        ctx.options = options if scale is mask is sink is None else _without_tensors(options)
-        ctx.save_for_backward(*learnable, output, *rows)
+        saved = [name for name in _INTEGERS if isinstance(options.get(name), Tensor)]
+        ctx.integers, ctx.options = saved, options
+        if saved or not (scale is mask is sink is None):
+            ctx.options = _without_tensors(options)
+        ctx.save_for_backward(*learnable, output, *[options[name] for name in saved], *rows)
         ctx.set_materialize_grads(False)
         asked = rows[:n_asked]
         if not _SMOOTH.issuperset(ctx.names):
@@ -98,6 +103,9 @@ class _AttendPlain(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         query, key, value, scale, mask, sink, output, *rows = ctx.saved_tensors
         wanted, options, names = ctx.needs_input_grad[1:], ctx.options, ctx.names
+        if ctx.integers:
+            n = len(ctx.integers)
+            options, rows = {**options, **dict(zip(ctx.integers, rows, strict=False))}, rows[n:]
         of_output, of_rows = (None, grads) if output is None else (grads[0], grads[1:])
         if not (scale is mask is sink is None):
             options = _with_tensors(options, scale, mask, sink)
@@ -133,7 +141,7 @@ def _typed(gradient: Any, given: Tensor) -> Tensor:
 
 def _without_tensors(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options of a plain call without those tensors that are saved."""
-    saved = ("scale", "attn_mask", "normalizer")
+    saved = ("scale", "attn_mask", "normalizer", *_INTEGERS)
     return {name: x for name, x in options.items() if name not in saved or not isinstance(x, (Tensor, Sink))}
 
 

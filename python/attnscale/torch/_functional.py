@@ -47,7 +47,6 @@ num_threads
         "core": the kernels of this package, on the CPU. "torch": plain operations of PyTorch, on any device.
         "triton": kernels for CUDA and ROCm, which have not run on a GPU. None and "auto": "core" on the CPU,
         "torch" on other devices. No tensor moves to another device.
-        "auto": "core" on the CPU, "torch" on every other device. No tensor goes to another device.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..._base.checks import number, positive_int, refusal, shown
+from ..._base.checks import number, positive_int, refusal, several, shown
 from ..._base.drawing import drawn_by
 from ..._base.tabled import EFFECTIVE_KEYS, Labelled, Sheet, Tabled
 from ..._base.text import by_reason, some_of
@@ -308,9 +308,7 @@ def diagnose(
     (2, 3, 2)
     """
     run, counts = _read_inputs(model, inputs, lengths)
-    named = {law.spelling: law for law in map(get, laws)}
-    if not named:
-        raise refusal(ValueError, "laws", "must be at least one law, got none")
+    named = {law.spelling: law for law in map(get, several("laws", laws, "law", "laws"))}
 
     def measure(n: int) -> Diagnosis:
         others = {name: law for name, law in named.items() if law != get("standard")}
@@ -332,9 +330,9 @@ def _read_inputs(
     model: Any, inputs: Any, lengths: Sequence[int] | None
 ) -> tuple[Callable[[int], object], list[int]]:
     """The function that runs the model, and the lengths, ascending."""
-    given = None if lengths is None else list(lengths)
-    if given == []:
-        raise refusal(ValueError, "lengths", "must be at least one number of tokens, got none")
+    given = lengths
+    if given is not None:
+        given = several("lengths", given, "number of tokens", "numbers of tokens")
     if callable(inputs):
         if given is None:
             raise refusal(ValueError, "lengths", "must be given with a function, got None")
@@ -343,11 +341,11 @@ def _read_inputs(
         rule = f"must be a tensor (texts, n_tokens) or a function, got {shown(inputs)}"
         raise refusal(TypeError, "inputs", rule)
     most = inputs.shape[1]
-    given = given or [n for n in _LENGTHS if n <= most] or [most]
-    for n in given:
-        if positive_int("lengths", n) > most:
+    counts = [positive_int("lengths", n) for n in given or [n for n in _LENGTHS if n <= most] or [most]]
+    for n in counts:
+        if n > most:
             raise refusal(ValueError, "lengths", f"must be at most {most}, the tokens of inputs, got {n}")
-    return lambda n: model(inputs[:, :n]), sorted(set(given))
+    return lambda n: model(inputs[:, :n]), sorted(set(counts))
 
 
 def diagnosis_of(log: AttentionLog, n: int, laws: Mapping[str, Law], *, per_head: bool = False) -> Diagnosis:

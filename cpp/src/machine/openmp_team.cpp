@@ -6,6 +6,8 @@
 #include <cfenv>
 #include <csetjmp>
 #include <fstream>
+#include <list>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -191,10 +193,13 @@ openmp_team openmp_team_of([[maybe_unused]] const char* library) {
 }
 
 void adopt_team(const openmp_team& team) {
-  // Never destroyed: a call of another thread may use the last one.
+  // All of them are kept: a call of another thread may use the last one.
+  static std::mutex mutex;
+  static auto* const teams = new std::list<openmp_team>;
+  const std::lock_guard lock(mutex);
   forks_at_adoption.store(is_bare_fork() ? forks.load() - 1 : forks.load());
   team_lateness.forget();
-  the_team.store(team ? new openmp_team(team) : nullptr);
+  the_team.store(team ? &teams->emplace_back(team) : nullptr);
 }
 
 const openmp_team* adopted_team() { return the_team.load(std::memory_order_acquire); }

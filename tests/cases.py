@@ -370,3 +370,20 @@ def _check_argmax(rows: Any, query: Any, key: Any, limits: Any, **options: Any) 
         there = np.take_along_axis(score, np.maximum(rows.argmax, 0)[..., None], -1)[..., 0]
         top = score.max(-1)
         assert (there[usable] >= (top - 2 * limits.max_score)[usable]).all()
+
+
+def functions_entered(call: Callable[[], Any], counted: Callable[[Any, str], bool]) -> int:
+    """Number of profiled events that count, in a call after one that has imported its modules."""
+    entered = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal entered
+        entered += counted(frame, event)
+
+    call()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered

@@ -18,6 +18,7 @@
 #include "attnscale/attention_gradients.hpp"
 #include "attnscale/threads.hpp"
 #include "compare.hpp"
+#include "forked_child.hpp"
 #include "machine/thread_pool.hpp"
 
 namespace test_fork {
@@ -37,21 +38,6 @@ int sum_in_parallel(int n_threads) {
   std::atomic<int> sum{0};
   parallel_for(100, how, [&](std::int64_t task, const stop_signal&) { sum += int(task); });
   return sum;
-}
-
-/// Runs `work` in a forked child, which SIGALRM ends if it hangs; returns the exit status, or
-/// -signal.
-template <class Work>
-int in_child(Work&& work) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    alarm(10);
-    _exit(work());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 /// Number of threads that take part in a loop whose tasks wait for all of them, for a while.

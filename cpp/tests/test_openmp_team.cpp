@@ -17,8 +17,8 @@
 
 #if defined(__linux__)
 #include <dlfcn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "forked_child.hpp"
 #endif
 
 #include "attnscale/threads.hpp"
@@ -274,21 +274,6 @@ namespace {
 void* gnu_runtime() {
   static void* const found = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_LOCAL);
   return found;
-}
-
-/// Runs `work` in a forked child, which SIGALRM ends if it hangs; returns the exit status, or
-/// -signal.
-template <class Work>
-int in_child(Work&& work) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    alarm(10);
-    _exit(work());
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 int sum_in_parallel() {

@@ -13,7 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 
-from tests.cases import STATISTICS, same
+from tests.cases import SMOOTH, STATISTICS, same
 
 ARRAYS = ("query", "key", "value")
 RESULTS = ("output", *STATISTICS)
@@ -175,18 +175,6 @@ def test_shared_arrays_are_those_of_a_call_with_threads(plain: list[bool], name:
         theirs = at.attention_gradients(*arrays, grad, num_threads=1, **given, **call)
         same(mine, theirs, ARRAYS if grad is not None else ARRAYS[:2])
     assert plain == [True, False] * 3
-
-
-SMOOTH = (
-    "lse",
-    "entropy",
-    "max_score",
-    "mean_score",
-    "score_variance",
-    "concentration",
-    "max_weight",
-    "renyi2",
-)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

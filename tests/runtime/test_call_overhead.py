@@ -15,7 +15,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from cases import random_inputs
+from cases import functions_entered, random_inputs
 
 CALLS: dict[str, Callable[..., Any]] = {
     "attention": lambda q, k, v: at.attention(q, k, v),
@@ -32,27 +32,11 @@ def tiny() -> tuple[Any, ...]:
     return random_inputs(1, batch=(1,), heads=1, n_queries=8, n_keys=8, head_dim=16)
 
 
-def functions_entered(call: Callable[[], Any]) -> int:
-    """Functions entered by a call, after a first call has imported its modules."""
-    entered = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal entered
-        entered += event in ("call", "c_call")
-
-    call()
-    sys.setprofile(count)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return entered - 1  # setprofile itself
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_a_tiny_call_enters_few_functions(name: str) -> None:
     arrays = tiny()
-    assert functions_entered(lambda: CALLS[name](*arrays)) <= MOST_FUNCTIONS[name]
+    entered = functions_entered(lambda: CALLS[name](*arrays), lambda _, event: event in ("call", "c_call"))
+    assert entered - 1 <= MOST_FUNCTIONS[name]  # setprofile itself is one
 
 
 #: Calls of heads of 8 queries and keys that the core reads itself, whatever their options.
@@ -67,26 +51,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def package_functions_entered(call: Callable[[], Any]) -> int:
-    """Python functions of the package entered by a call, after a first call has imported its modules."""
-    entered = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal entered
-        entered += event == "call" and frame.f_globals.get("__name__", "").startswith("attnscale.")
-
-    call()
-    sys.setprofile(count)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return entered
+def is_of_the_package(frame: Any, event: str) -> bool:
+    """Whether a Python function of the package is entered."""
+    return event == "call" and frame.f_globals.get("__name__", "").startswith("attnscale.")
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_tiny_call_with_options_enters_few_functions(name: str) -> None:
-    assert package_functions_entered(lambda: at.attention(*tiny(), **OPTIONS[name])) <= 3
+    assert functions_entered(lambda: at.attention(*tiny(), **OPTIONS[name]), is_of_the_package) <= 3
 
 
 @pytest.mark.torch
@@ -100,7 +72,7 @@ def test_a_training_step_with_options_enters_few_functions(name: str) -> None:
         rows = at.torch.attention_statistics(*arrays, statistics=("entropy",), **options)
         (rows.output.sum() + rows.entropy.mean()).backward()
 
-    assert package_functions_entered(step) <= 12
+    assert functions_entered(step, is_of_the_package) <= 12
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import attnscale as at
 import pytest
-from cases import SMOOTH
+from cases import SMOOTH, functions_entered
 
 torch = pytest.importorskip("torch")
 
@@ -210,29 +209,15 @@ def test_a_law_that_is_replaced_counts_at_once() -> None:
         torch.testing.assert_close(output, at.torch.attention(q, k, v, scale=factor))
 
 
-def functions_entered(call: Callable[[], Any]) -> int:
-    """Python functions that a second call enters."""
-    entered = 0
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal entered
-        entered += event == "call"
-
-    call()
-    sys.setprofile(count)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return entered
-
-
 def test_a_tiny_call_enters_few_functions() -> None:
     """A mask and a law: 117 functions of this package and of PyTorch, once 283."""
     query, key, value = (draw(4, 16, 16, seed=seed, dtype=torch.float32).detach() for seed in range(3))
     mask = torch.ones(16, 16, dtype=torch.bool).tril()
     options: Any = {"backend": "torch", "attn_mask": mask, "scale": "ssmax"}
-    assert functions_entered(lambda: at.torch.attention(query, key, value, **options)) <= 180
+    found = functions_entered(
+        lambda: at.torch.attention(query, key, value, **options), lambda _, event: event == "call"
+    )
+    assert found <= 180
 
 
 def test_names_of_axes_are_refused() -> None:

@@ -13,6 +13,7 @@ import attnscale as at
 import numpy as np
 import pytest
 
+from tests.cases import SMOOTH
 from tests.declarations import check_declarations
 
 torch = pytest.importorskip("torch")
@@ -99,16 +100,6 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 MASK, BIAS = random(5, 7) > 0, random(2, 1, 5, 7)
-SMOOTH = (
-    "lse",
-    "entropy",
-    "max_score",
-    "mean_score",
-    "score_variance",
-    "concentration",
-    "max_weight",
-    "renyi2",
-)
 #: Options of calls of 2 x 3 heads, 5 queries and 7 keys; tensors of floats get gradients.
 OPTIONS: dict[str, dict[str, Any]] = {
     "none": {},

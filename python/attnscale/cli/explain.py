@@ -40,7 +40,7 @@ def law_classes() -> dict[str, type[laws.Law]]:
 
 
 def describe(law: type[laws.Law]) -> dict[str, Any]:
-    """What is known of a law, for JSON."""
+    """Facts about a law, for JSON."""
     parameters = dataclasses.fields(cast(Any, law))
     required = [each.name for each in parameters if each.default is dataclasses.MISSING]
     return {

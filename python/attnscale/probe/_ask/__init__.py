@@ -114,8 +114,10 @@ def _check(chosen: str, given: dict[str, Any]) -> dict[str, Any]:
             positive_int(name, value)
         elif name == "dtype":
             choose(name, value, _DTYPES)
-        elif name in ("timeout", "retries") and number(name, value) < (least := float(name == "timeout")):
-            raise refusal(InputError, name, f"must be at least {least:g}, got {shown(value)}")
+        elif name == "timeout" and not number(name, value) > 0:
+            raise refusal(InputError, name, f"must be more than 0, got {shown(value)}")
+        elif name == "retries" and number(name, value) < 0:
+            raise refusal(InputError, name, f"must be at least 0, got {shown(value)}")
     return given
 
 
@@ -159,6 +161,6 @@ def _ask_all(checkpoints: tuple[Checkpoint, ...], opener: _Open, out: Path, prog
                         done += 1
                         report(done)
         except KeyboardInterrupt:
-            said = f"{out} has {done} of {counted(total, 'answer')}; the same call asks the others"
+            said = f"{out} has {done} of {counted(total, 'answer')}; asking again adds the others"
             raise KeyboardInterrupt(said) from None
     return out

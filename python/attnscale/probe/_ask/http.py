@@ -84,7 +84,7 @@ def _content(url: str, text: bytes) -> dict[str, Any]:
 def _refused(url: str, error: HTTPError) -> RefusedError:
     """The error of a refused request, with the server's own message."""
     if error.code in (401, 403):
-        why = "needs another key: it is read from the environment variable that --key-from names"
+        why = f"the key is read from the environment variable {KEY}, or from the one that is named"
     elif error.code in range(300, 400):
         why = f"redirects to {shown(error.headers.get('Location'))}: give that address"
     else:
@@ -99,10 +99,10 @@ def _message(error: HTTPError) -> str:
         text = ""
     try:
         found = json.loads(text)
-        found = found.get("error", found)
-        found = found.get("message", found.get("detail", found)) if isinstance(found, dict) else found
-    except (ValueError, AttributeError):
+    except ValueError:
         found = text
+    for name in ("error", "message", "detail"):
+        found = found.get(name, found) if isinstance(found, dict) else found
     return " ".join(str(found).split())[:_LONGEST] or str(error.reason)
 
 
@@ -235,6 +235,6 @@ def _model(send: Requests, wanted: str | None) -> tuple[str, str]:
     except (RefusedError, TypeError, KeyError):
         models = {}
     if wanted is None and not models:
-        raise InputError(f"{send.url}: lists no models under /v1/models: name one with --model")
+        raise InputError(f"{send.url}: lists no models under /v1/models, so the model's name must be given")
     name = next(iter(models)) if wanted is None else wanted
     return name, str(models.get(name, "server"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from attnscale.cli import main
-from attnscale.probe._ask import ask
+from attnscale.probe import ask
 
 SCRIPT = Path(str(files("attnscale") / "probe" / "_ask" / "script.py"))
 PROMPTS = {

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from .. import probe
 from .._grid.progress import watched
-from ..probe._ask import ask
+from ..probe._questions import KINDS
+from ..probe._write import DTYPES
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, Drawing, FoundError, bad_input, check_folder, table_of
 
@@ -43,8 +44,9 @@ def _add_write(parser: Parser) -> None:
     parser.set_defaults(step=_write)
     parser.add_argument("config", type=Path, metavar="CONFIG")
     add_option(parser, "--output", metavar="DIR", help="the folder of the probe", required=True)
-    add_option(parser, "--kinds", "--layer", "--longest", "--gguf")
-    add_option(parser, "--dtype", help="type of the written weights (default: float32)")
+    add_option(parser, "--kinds", choices=KINDS)
+    add_option(parser, "--layer", "--longest", "--gguf")
+    add_option(parser, "--dtype", choices=DTYPES, help="type that the config names (default: float32)")
     add_outputs(parser, csv=False, plot=False)
 
 
@@ -84,10 +86,10 @@ def _write(options: argparse.Namespace) -> Answer:
     """Write the probe, and say how to go on."""
     folder = options.output
     check_folder(f"--output {folder}", folder)
-    names = ("kinds", "layer", "longest", "dtype")
+    names = ("kinds", "layer", "longest", "dtype", "gguf")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     with bad_input():
-        probe.write(options.config, folder, gguf=options.gguf, **given)
+        probe.write(options.config, folder, **given)
     text = f"{folder}: written. Serve one of its checkpoints, then: attnscale probe ask {folder} --url URL"
     return Answer(text, report={"folder": str(folder)})
 
@@ -100,7 +102,7 @@ def _ask(options: argparse.Namespace) -> Answer:
     given = {name: getattr(options, name) for name in names}
     with bad_input(), watched() as watch, warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        ask(
+        probe.ask(
             options.folder,
             options.output,
             url=options.url,

@@ -18,8 +18,10 @@ from .answers import Answers
 from .engine import Engine
 from .folder import Checkpoint, read_folder
 
-__all__ = ["ENGINES", "ask"]
+__all__ = ["ENGINES", "SCRIPT", "ask"]
 
+#: Program that asks with Python's standard library alone; each probe has a copy, ask.py.
+SCRIPT = Path(__file__).with_name("script.py")
 #: Engines that are asked in this process.
 ENGINES = ("transformers", "llama_cpp", "mlx")
 

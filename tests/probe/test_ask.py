@@ -216,7 +216,16 @@ def test_the_address_of_llama_cpp_itself(asked: Asked, server: Played) -> None:
     head, *answers = asked(url=f"{server.url}/completion", k=3)
     assert head["engine"] == "llama.cpp over HTTP"
     assert answers == wanted(3)
-    assert {*server.bodies[0]} == {"prompt", "n_predict", "temperature", "n_probs"}
+    assert {*server.bodies[0]} == {"prompt", "n_predict", "temperature", "n_probs", "cache_prompt"}
+
+
+def test_llama_cpp_does_not_reuse_beginnings(
+    asked: Asked, server: Played, probe: Path, tmp_path: Path
+) -> None:
+    server.models = ({"id": "a.gguf", "owned_by": "llamacpp"},)
+    asked()
+    assert ask_by_script(probe, server.url, str(tmp_path / "script.jsonl")).returncode == 0
+    assert [each["cache_prompt"] for each in server.bodies] == [False] * 10
 
 
 def test_nothing_but_the_prompts_is_sent(asked: Asked, server: Played) -> None:
@@ -496,6 +505,13 @@ def test_the_script_asks_for_the_checkpoint(tmp_path: Path, server: Played) -> N
     assert ask_by_script(both, server.url, str(out), "layer-5").returncode == 0
     assert read(out)[0]["name"] == "layer-5"
     assert "python ask.py http://host:8000 answers.jsonl" in ask_by_script(both).stderr
+
+
+def test_the_script_stops_at_a_chat_server(probe: Path, server: Played, tmp_path: Path) -> None:
+    server.form = "chat"
+    done = ask_by_script(probe, server.url, str(tmp_path / "a.jsonl"))
+    assert (done.returncode, done.stderr) == (1, "no log-probabilities of the probe's tokens\n")
+    assert len(read(tmp_path / "a.jsonl")) == 1
 
 
 def test_the_script_is_short_and_imports_the_standard_library() -> None:

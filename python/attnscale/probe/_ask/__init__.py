@@ -60,7 +60,7 @@ def ask(
         File of answers, JSON lines. It is created, or what it lacks is appended.
     url : str, optional
         Address of a server with OpenAI's ``/v1/completions``, or of llama.cpp's ``/completion``. Nothing but
-        the prompts, the number of log-probabilities and the model's name is sent.
+        the prompts, the number of log-probabilities, the model's name and fixed settings are sent.
     engine : {"transformers", "llama_cpp", "mlx"}, optional
         Engine that loads the checkpoint in this process.
     file : path, optional
@@ -150,7 +150,7 @@ def _filed(
 
 def _ask_all(checkpoints: tuple[Checkpoint, ...], opener: _Open, out: Path, progress: Progress) -> Path:
     total, done = sum(len(each.prompts) for each in checkpoints), 0
-    with Answers(out) as answers, reporter(progress, "case", total) as report:
+    with Answers(out) as answers, reporter(progress, "prompt", total) as report:
         for checkpoint in checkpoints:
             answers.check(checkpoint)
         try:

@@ -114,8 +114,10 @@ class Server:
     without one.
     """
 
-    def __init__(self, send: Requests, model: str | None, k: int) -> None:
+    def __init__(self, send: Requests, model: str | None, k: int, owner: str) -> None:
         self._send, self._model, self._k = send, model, k
+        # A cached beginning leaves few tokens at once, which llama.cpp's flash attention rounds to 16 bits.
+        self._more = {"cache_prompt": False} if owner == "llamacpp" else {}
         self._form: str | None = None  # "ids" or "text", once it is settled
         self._adds_start = False
 
@@ -178,10 +180,10 @@ class Server:
     def _complete(self, prompt: Prompt, form: str, k: int) -> dict[str, Any]:
         given = prompt.text.removeprefix("<s> ") if self._adds_start else prompt.text
         content = given if form == "text" else list(prompt.ids)
+        body: dict[str, Any] = {"prompt": content, "temperature": 0, **self._more}
         if self._model is None:
-            return self._send("", {"prompt": content, "n_predict": 1, "temperature": 0, "n_probs": k})
-        body = {"model": self._model, "prompt": content, "max_tokens": 1, "temperature": 0, "logprobs": k}
-        return self._send("/v1/completions", body)
+            return self._send("", {**body, "n_predict": 1, "n_probs": k})
+        return self._send("/v1/completions", {**body, "model": self._model, "max_tokens": 1, "logprobs": k})
 
 
 def _surplus(prompt: Prompt, reply: dict[str, Any]) -> int:
@@ -221,10 +223,10 @@ def serving(
     base = base.removesuffix("/v1/completions").removesuffix("/v1")
     send = Requests(base, key=key, timeout=timeout, retries=retries, sleep=sleep)
     if is_native:
-        yield Engine("llama.cpp over HTTP", Server(send, None, k).answer)
+        yield Engine("llama.cpp over HTTP", Server(send, None, k, "llamacpp").answer)
         return
     name, owner = _model(send, model)
-    yield Engine(f"{owner} over HTTP, model {Path(name).name}", Server(send, name, k).answer)
+    yield Engine(f"{owner} over HTTP, model {Path(name).name}", Server(send, name, k, owner).answer)
 
 
 def _model(send: Requests, wanted: str | None) -> tuple[str, str]:

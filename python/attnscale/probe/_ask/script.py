@@ -27,8 +27,7 @@ def log_probabilities(reply: Any) -> dict[int, float]:
     first = (given.get("content") or choice.get("completion_probabilities") or [{}])[0]
     legacy = (given.get("top_logprobs") or [None])[0] or {}
     entries = first.get("top_logprobs") or [{"token": token, "logprob": x} for token, x in legacy.items()]
-    found = {token_of(each): each["logprob"] for each in entries}
-    return {token: x for token, x in found.items() if token is not None and x is not None and x > -1e3}
+    return {n: x for n, x in ((token_of(e), e["logprob"]) for e in entries) if n is not None and x > -1e3}
 
 
 def fetch(url: str, body: Any = None) -> Any:
@@ -49,19 +48,20 @@ def main(url: str, out: str, name: str = "") -> None:
     model = fetch(f"{base}/v1/models")["data"][0]
     engine = f"{model.get('owned_by', 'server')} over HTTP, model {Path(model['id']).name}"
     head = {"checkpoint": expected["checkpoint"], "name": name, "engine": engine, "expected": expected}
-    with open(out, "a+", encoding="utf-8") as file:
-        file.seek(0)
-        whole, end, _ = file.read().rpartition("\n")  # a line that a kill cut short is dropped
-        file.truncate(len((whole + end).encode()))
-        lines = [json.loads(line) for line in whole.splitlines()]
-        if head not in lines:
-            print(json.dumps(head), file=file, flush=True)
-        done = [line.get("prompt") for line in lines[lines.index(head) :]] if head in lines else []
-        for prompt in [each for each in prompts if each["prompt"] not in done]:
-            body = {"model": model["id"], "prompt": prompt["ids"], "max_tokens": 1, "temperature": 0}
-            found = log_probabilities(fetch(f"{base}/v1/completions", {**body, "logprobs": 5}))
-            line = {"checkpoint": head["checkpoint"], "prompt": prompt["prompt"], "logprobs": found}
-            print(json.dumps(line), file=file, flush=True)
+    asked = {"model": model["id"], "max_tokens": 1, "temperature": 0, "logprobs": 5}
+    asked |= {"cache_prompt": False} if engine.startswith("llamacpp ") else {}  # else it rounds more
+    file = open(out, "a+", encoding="utf-8")  # noqa: SIM115  # closed by the end of the program
+    whole, end, _ = Path(out).read_text("utf-8").rpartition("\n")  # a line that a kill cut short is dropped
+    file.truncate(len((whole + end).encode()))
+    lines = [json.loads(line) for line in whole.splitlines()]
+    if head not in lines:
+        print(json.dumps(head), file=file, flush=True)
+    done = [line.get("prompt") for line in lines[lines.index(head) :]] if head in lines else []
+    for each in [prompt for prompt in prompts if prompt["prompt"] not in done]:
+        reply = fetch(f"{base}/v1/completions", {**asked, "prompt": each["ids"]})
+        found = log_probabilities(reply) or sys.exit("no log-probabilities of the probe's tokens")
+        line = {"checkpoint": head["checkpoint"], "prompt": each["prompt"], "logprobs": found}
+        print(json.dumps(line), file=file, flush=True)
 
 
 if __name__ == "__main__":

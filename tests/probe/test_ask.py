@@ -304,9 +304,11 @@ def test_errors_that_stay(asked: Asked, server: Played, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"/v1/completions: cannot be reached \(Remote end closed"):
         asked(retries=2)
     assert server.waits == [1.0, 2.0]
-    server.trouble = [400] * 4
-    with pytest.raises(ValueError, match=r"refused with status 400: later$"):
-        asked()
+    for status in (400, 500, 503):
+        server.trouble = [status] * 16
+        with pytest.raises(ValueError, match=rf"refused with status {status}: later$"):
+            asked()
+        assert len(server.trouble) == {400: 12, 500: 0, 503: 12}[status]
     assert [each["checkpoint"] for each in read(tmp_path / "answers.jsonl")] == [DIGEST]
 
 
@@ -325,9 +327,13 @@ def test_a_prompt_that_is_too_long(
         return (400, "too long") if len(body["prompt"]) > 5 else usual(path, body)
 
     monkeypatch.setattr(server, "reply", reply)
-    with pytest.raises(ValueError, match=r"^prompt 'cos 1' of 6 tokens: .* status 400: too long$"):
-        asked()
-    assert [each.get("prompt") for each in read(tmp_path / "answers.jsonl")] == [None, "count", "self 0"]
+    told = r"^1 prompt of 5 refused, as 'cos 1' of 6 tokens: .*/v1/completions: .* status 400: too long$"
+    with pytest.warns(UserWarning, match=told):
+        lines = asked()
+    assert [each.get("prompt") for each in lines] == [None, *PROMPTS, "count again"]
+    assert lines[3]["refused"].endswith("status 400: too long")
+    monkeypatch.setattr(server, "reply", usual)
+    assert asked()[-1] == wanted()[2]
 
 
 def test_a_key_comes_from_the_environment(
@@ -385,10 +391,12 @@ def test_ctrl_c_keeps_the_answers(asked: Asked, server: Played, tmp_path: Path) 
     assert asked()[1:] == wanted()
 
 
-def test_engines_stand_below_one_another(asked: Asked, server: Played) -> None:
-    first = asked()
+def test_a_file_is_of_one_engine(asked: Asked, server: Played) -> None:
+    asked()
     server.models = ({"id": "other"},)
-    assert asked() == [*first, first[0] | {"engine": "server over HTTP, model other"}, *wanted()]
+    told = "has answers of vllm over HTTP, model layer-0: give another file to server over HTTP, model other$"
+    with pytest.raises(ValueError, match=told):
+        asked()
 
 
 def test_another_checkpoint_of_the_same_name_is_refused(asked: Asked, probe: Path) -> None:

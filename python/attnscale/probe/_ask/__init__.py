@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..._base.checks import InputError, choose, number, positive_int, refusal, shown
+from ..._base.checks import InputError, choose, number, positive_int, refusal, shown, warn
 from ..._base.hints import check_options
 from ..._base.text import counted
 from ..._grid.progress import Progress, check_progress, reporter
 from . import http, llama_cpp, mlx, transformers
 from .answers import Answers
-from .engine import Engine
-from .folder import Checkpoint, read_folder
+from .engine import Engine, RefusedError
+from .folder import Checkpoint, Prompt, read_folder
 
 __all__ = ["ENGINES", "SCRIPT", "ask"]
 
@@ -150,6 +150,7 @@ def _filed(
 
 def _ask_all(checkpoints: tuple[Checkpoint, ...], opener: _Open, out: Path, progress: Progress) -> Path:
     total, done = sum(len(each.prompts) for each in checkpoints), 0
+    refused: list[str] = []
     with Answers(out) as answers, reporter(progress, "prompt", total) as report:
         for checkpoint in checkpoints:
             answers.check(checkpoint)
@@ -159,10 +160,24 @@ def _ask_all(checkpoints: tuple[Checkpoint, ...], opener: _Open, out: Path, prog
                     there = answers.begin(checkpoint, engine.name)
                     for prompt in checkpoint.prompts:
                         if prompt.name not in there:
-                            answers.add(checkpoint, prompt.name, engine.answer(prompt))
+                            refused += _ask_one(engine, answers, checkpoint, prompt)
                         done += 1
                         report(done)
         except KeyboardInterrupt:
             said = f"{out} has {done} of {counted(total, 'answer')}; asking again adds the others"
             raise KeyboardInterrupt(said) from None
+    if refused:
+        warn(f"{counted(len(refused), 'prompt')} of {total} refused, as {refused[0]}")
     return out
+
+
+def _ask_one(engine: Engine, answers: Answers, checkpoint: Checkpoint, prompt: Prompt) -> list[str]:
+    """Append an answer, or a refusal, which is returned; if the first prompt is refused, it is an error."""
+    try:
+        answers.add(checkpoint, prompt.name, engine.answer(prompt))
+    except RefusedError as error:
+        if prompt is checkpoint.prompts[0]:
+            raise
+        answers.refuse(checkpoint, prompt.name, str(error))
+        return [f"{prompt.name!r} of {counted(len(prompt.ids), 'token')}: {error}"]
+    return []

@@ -13,16 +13,16 @@ from .folder import Checkpoint
 
 
 class Answers:
-    """Answers on disk. A header names checkpoint and engine of the answers below it.
+    """Answers on disk. A header names the engine that has loaded a checkpoint; lines below it answer prompts.
 
-    A last line that was cut short is dropped when the file is opened.
+    A last line that was cut short is dropped. Prompts that were refused are asked again.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._current: tuple[str, str] | None = None  # checkpoint and engine of the last header
-        self._answered: dict[tuple[str, str], set[str]] = {}
+        self._engines: dict[str, str] = {}  # by checkpoint
         self._digests: dict[str, str] = {}  # of checkpoints, by name
+        self._answered: dict[str, set[str]] = {}  # names of prompts, by checkpoint
         self._file: BinaryIO | None = None  # opened by the first answer
         self._whole = 0  # bytes of whole lines
         if path.exists() or not path.parent.is_dir():
@@ -45,25 +45,24 @@ class Answers:
             )
 
     def begin(self, checkpoint: Checkpoint, engine: str) -> set[str]:
-        """Write a header, unless the last one is the same; returns the names of answered prompts."""
-        section = checkpoint.digest, engine
-        if section != self._current:
-            self._append(
-                {
-                    "checkpoint": checkpoint.digest,
-                    "name": checkpoint.name,
-                    "engine": engine,
-                    "expected": checkpoint.expected,
-                }
-            )
-            self._current = section
-            self._digests[checkpoint.name] = checkpoint.digest
-        return self._answered.setdefault(section, set())
+        """Write the header of a checkpoint if it has none; returns the names of its answered prompts."""
+        digest = checkpoint.digest
+        there = self._engines.setdefault(digest, engine)
+        if there != engine:
+            raise InputError(f"{self._path}: has answers of {there}: give another file to {engine}")
+        if digest not in self._answered:
+            head = {"checkpoint": digest, "name": checkpoint.name, "engine": engine}
+            self._append({**head, "expected": checkpoint.expected})
+        return self._answered.setdefault(digest, set())
 
     def add(self, checkpoint: Checkpoint, prompt: str, found: Mapping[int, float]) -> None:
-        """Append the answer to a prompt, below the header of its checkpoint."""
+        """Append the answer to a prompt."""
         logprobs = {str(token): value for token, value in found.items()}
         self._append({"checkpoint": checkpoint.digest, "prompt": prompt, "logprobs": logprobs})
+
+    def refuse(self, checkpoint: Checkpoint, prompt: str, why: str) -> None:
+        """Append that the engine refused a prompt."""
+        self._append({"checkpoint": checkpoint.digest, "prompt": prompt, "refused": why})
 
     def _append(self, content: dict[str, Any]) -> None:
         if self._file is None:
@@ -90,11 +89,12 @@ class Answers:
 
     def _note(self, content: dict[str, Any]) -> None:
         """Take notice of a line."""
+        digest = content["checkpoint"]
         if "engine" in content:
-            self._current = content["checkpoint"], content["engine"]
-            self._digests[content["name"]] = content["checkpoint"]
-            self._answered.setdefault(self._current, set())
-        elif self._current is None or content["checkpoint"] != self._current[0]:
-            raise ValueError("an answer without a header")
-        else:
-            self._answered[self._current].add(content["prompt"])
+            self._engines[digest] = content["engine"]
+            self._digests[content["name"]] = digest
+            self._answered.setdefault(digest, set())
+        elif "refused" not in content:
+            self._answered[digest].add(content["prompt"])
+            if not isinstance(content["logprobs"], dict):
+                raise TypeError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._base.checks import InputError
 from .folder import Prompt
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Log-probabilities that are kept of an answer in this process: tokens that are read, and silent ones.
 KEPT = 24
+
+
+class RefusedError(InputError):
+    """An engine refused a prompt."""
 
 
 class Engine(NamedTuple):

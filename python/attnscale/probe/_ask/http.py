@@ -15,18 +15,14 @@ from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ..._base.checks import InputError, refusal, shown, warn
-from .engine import Engine
+from .engine import Engine, RefusedError
 from .folder import Prompt
 from .script import log_probabilities
 
 #: Environment variable of a key, unless another is named.
 KEY = "OPENAI_API_KEY"
-_PASSING = (408, 409, 425, 429)  # client errors that a later request may not meet
+_PASSING = (408, 409, 425, 429, 500, 502, 503, 504)  # statuses that a later request may not meet
 _LONGEST = 200  # characters of a server's message
-
-
-class RefusedError(InputError):
-    """A server refused a request."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -62,7 +58,7 @@ class Requests:
             except HTTPError as error:
                 with error:
                     failed = _refused(url, error)
-                if error.code < 500 and error.code not in _PASSING:
+                if error.code not in _PASSING:
                     raise failed from None
             except (OSError, HTTPException) as error:
                 why = getattr(error, "reason", error)
@@ -81,15 +77,16 @@ def _content(url: str, text: bytes) -> dict[str, Any]:
     return content
 
 
-def _refused(url: str, error: HTTPError) -> RefusedError:
-    """The error of a refused request, with the server's own message."""
+def _refused(url: str, error: HTTPError) -> InputError:
+    """The error of a refused request, with the server's own message; a busy server refuses no prompt."""
     if error.code in (401, 403):
         why = f"the key is read from the environment variable {KEY}, or from the one that is named"
     elif error.code in range(300, 400):
         why = f"redirects to {shown(error.headers.get('Location'))}: give that address"
     else:
         why = _message(error)
-    return RefusedError(f"{url}: refused with status {error.code}: {why}")
+    kind = InputError if error.code in _PASSING and error.code != 500 else RefusedError
+    return kind(f"{url}: refused with status {error.code}: {why}")
 
 
 def _message(error: HTTPError) -> str:
@@ -142,10 +139,7 @@ class Server:
     def _reply(self, prompt: Prompt) -> dict[str, Any]:
         if self._form is None:
             return self._settle(prompt)
-        try:
-            return self._complete(prompt, self._form, self._k)
-        except RefusedError as error:
-            raise InputError(f"prompt {prompt.name!r} of {len(prompt.ids)} tokens: {error}") from None
+        return self._complete(prompt, self._form, self._k)
 
     def _settle(self, prompt: Prompt) -> dict[str, Any]:
         """The first reply, in the first form and with the largest number that the server takes."""

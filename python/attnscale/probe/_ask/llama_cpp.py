@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..._base.checks import InputError, choose
-from .engine import KEPT, Engine
+from .engine import KEPT, Engine, RefusedError
 from .folder import Prompt
 from .script import log_probabilities
 
@@ -45,7 +45,7 @@ def loaded(file: Path, longest: int, *, cache: str = "f32", flash: bool = False)
         reply = server.handle_completions({**body, "cache_prompt": False})
         found = log_probabilities(reply)
         if not found:
-            raise InputError(f"{file}: llama.cpp, prompt {prompt.name!r}: {reply.get('error', reply)}")
+            raise RefusedError(f"{file}: {reply.get('error', reply)}")
         return found
 
     named = f"{file.name}, {cache} cache{', flash attention' if flash else ''}"

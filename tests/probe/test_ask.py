@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from attnscale.cli import main
-from attnscale.probe import ask
+from attnscale.probe import ask, write
 
 SCRIPT = Path(str(files("attnscale") / "probe" / "_ask" / "script.py"))
 PROMPTS = {
@@ -483,6 +484,61 @@ def test_an_engine_that_is_not_installed(
     file = {"file": "f32.gguf"} if engine == "llama_cpp" else {}
     with pytest.raises(ValueError, match=f"^{engine} needs .*: pip install "):
         ask(probe, tmp_path / "a.jsonl", engine=engine, **file)
+
+
+# ---- engines in this process ------------------------------------------------------------------------------
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+GPT_OSS = (
+    {"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 512, "intermediate_size": 512}
+    | {"num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 1000}
+    | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128, "rope_theta": 150000.0}
+    | {"layer_types": ["sliding_attention", "full_attention"], "rms_norm_eps": 1e-5, "rope_scaling": YARN}
+    | {"max_position_embeddings": 16384}
+)
+
+
+def ask_in_process(engine: str, tmp_path: Path, **options: Any) -> list[dict[str, Any]]:
+    """Lines of the answers of an engine to a few prompts for both kinds of layers of a model."""
+    write(GPT_OSS, tmp_path / "probe", kinds=["scale"], longest=64)
+    return read(ask(tmp_path / "probe", tmp_path / f"{engine}.jsonl", engine=engine, **options))
+
+
+def test_transformers_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Loading transformers takes longer than asking it."""
+    transformers = pytest.importorskip("transformers")
+    lines = ask_in_process("transformers", tmp_path)
+    heads = [each for each in lines if "engine" in each]
+    assert [each["name"] for each in heads] == ["layer-0", "layer-1"]
+    assert {each["engine"] for each in heads} == {f"transformers {transformers.__version__} float32"}
+    first, *_, again = [each for each in lines if each["checkpoint"] == heads[0]["checkpoint"]][1:]
+    assert (first["prompt"], again["prompt"]) == ("count", "count again")
+    assert first["logprobs"] == again["logprobs"]
+    values = [*first["logprobs"].values()]
+    assert len(values) == 24
+    assert values == sorted(values, reverse=True)
+    assert 0.5 < sum(map(math.exp, values)) < 1.0
+    assert capfd.readouterr().err == ""  # no bar
+    config = tmp_path / "probe" / "layer-0" / "config.json"
+    three = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **three}))
+    with pytest.raises(
+        ValueError, match=r"must load the whole checkpoint: \d+ tensors are not in the checkpoint, as"
+    ):
+        ask(config.parent, tmp_path / "other.jsonl", engine="transformers")
+    config.write_text('{"model_type": "no such"}')
+    with pytest.raises(ValueError, match=r"layer-0: transformers [\d.]+: .*no such"):
+        ask(config.parent, tmp_path / "other.jsonl", engine="transformers")
+
+
+def test_mlx_loads_experts_that_are_not_quantised(tmp_path: Path) -> None:
+    pytest.importorskip("mlx_lm")
+    pytest.importorskip("transformers")
+    theirs, ours = (ask_in_process(engine, tmp_path) for engine in ("mlx", "transformers"))
+    assert theirs[0]["engine"].startswith("mlx-lm ")
+    for mine, other in zip(ours, theirs, strict=True):
+        for token, value in [*mine.get("logprobs", {}).items()][:3]:
+            assert abs(other["logprobs"][token] - value) < 1e-3
 
 
 # ---- the script and the command ---------------------------------------------------------------------------

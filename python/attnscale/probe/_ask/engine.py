@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Log-probabilities that are kept of an answer in this process: tokens that are read, and silent ones.
 KEPT = 24
+_LONGEST = 300  # characters of an error of another package
 
 
 class RefusedError(InputError):
@@ -27,6 +28,11 @@ class Engine(NamedTuple):
 
     name: str
     answer: Callable[[Prompt], Mapping[int, float]]
+
+
+def not_loaded(what: str, error: Exception) -> InputError:
+    """The error of an engine that did not load a checkpoint, in one line."""
+    return InputError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}")
 
 
 def largest(logits: NDArray[Any]) -> dict[int, float]:

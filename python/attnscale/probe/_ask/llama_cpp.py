@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..._base.checks import InputError, choose
-from .engine import KEPT, Engine, RefusedError
+from .engine import KEPT, Engine, RefusedError, not_loaded
 from .folder import Prompt
 from .script import log_probabilities
 
@@ -37,8 +37,8 @@ def loaded(file: Path, longest: int, *, cache: str = "f32", flash: bool = False)
     number = version("xllamacpp")
     try:
         server = xllamacpp.Server(options)
-    except RuntimeError as error:
-        raise InputError(f"{file}: llama.cpp (xllamacpp {number}): {error}") from error
+    except Exception as error:  # whatever a loader of another package raises
+        raise not_loaded(f"{file}: llama.cpp (xllamacpp {number})", error) from error
 
     def answer(prompt: Prompt) -> dict[int, float]:
         body = {"prompt": list(prompt.ids), "n_predict": 1, "n_probs": KEPT, "temperature": 0.0}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._base.checks import InputError
-from .engine import Engine, largest
+from .engine import Engine, largest, not_loaded
 from .folder import Prompt
 
 
@@ -29,8 +29,8 @@ def loaded(folder: Path, *, dtype: str = "float32") -> Iterator[Engine]:
     try:
         model, _ = load_model(folder, lazy=False, get_model_classes=_classes)
         model.update(tree_map(lambda each: each.astype(getattr(mx, dtype)), model.parameters()))
-    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, TypeError) as error:
-        raise InputError(f"{folder}: mlx-lm {number}: {error}") from error
+    except Exception as error:  # whatever a loader of another package raises
+        raise not_loaded(f"{folder}: mlx-lm {number}", error) from error
 
     def answer(prompt: Prompt) -> dict[int, float]:
         logits = model(mx.array([list(prompt.ids)]))[0, -1]

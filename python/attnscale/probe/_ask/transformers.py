@@ -10,7 +10,7 @@ from typing import Any
 
 from ..._base.checks import InputError
 from ..._base.text import counted
-from .engine import Engine, largest
+from .engine import Engine, largest, not_loaded
 from .folder import Prompt
 
 
@@ -33,8 +33,8 @@ def loaded(folder: Path, *, dtype: str = "float32", attention: str = "eager") ->
                 output_loading_info=True,
                 local_files_only=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, AttributeError, ImportError) as error:
-            raise InputError(f"{folder}: transformers {transformers.__version__}: {error}") from error
+        except Exception as error:  # whatever a loader of another package raises
+            raise not_loaded(f"{folder}: transformers {transformers.__version__}", error) from error
     _refuse_partial(folder, found)
 
     def answer(prompt: Prompt) -> dict[int, float]:

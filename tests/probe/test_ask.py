@@ -602,7 +602,7 @@ def test_the_command_asks(
     server.takes_ids = False
     assert main(["probe", "ask", str(probe), "--url", server.url, "-o", str(out)]) == 0
     said = capsys.readouterr()
-    assert said.out == f"{out}: attnscale probe read {out}\n"
+    assert said.out == f"{out}: written. Then: attnscale probe read {out}\n"
     assert said.err == f"attnscale: {server.url} refuses token ids: texts are sent\n"
     assert read(out)[1:] == wanted()
     assert main(["probe", "ask", str(probe), "--mlx", "-o", str(out), "--k", "3"]) == 2

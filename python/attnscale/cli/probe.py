@@ -113,7 +113,9 @@ def _ask(options: argparse.Namespace) -> Answer:
         )
     out = options.output
     said = [str(each.message) for each in remarks if each.category is UserWarning]
-    return Answer(f"{out}: attnscale probe read {out}", report={"answers": str(out)}, remarks=said)
+    return Answer(
+        f"{out}: written. Then: attnscale probe read {out}", report={"answers": str(out)}, remarks=said
+    )
 
 
 def _read(options: argparse.Namespace) -> Answer:

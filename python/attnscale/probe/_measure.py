@@ -68,15 +68,14 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     out.repeats = _repeats(answers)
     first = _kind_of_self(expected)
     scores = _numbered("self", expected, answers, out.front)
-    if scores:
-        values = np.array(list(scores.values()))
-        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(values - np.median(values)))))
+    units = {number: expected["prompts"][f"self {number}"]["product"] for number in scores}
     if expected["softcap"] and "cap" in answers and scores:
-        _softcap(expected, answers, out, float(np.median(values)))
+        _softcap(expected, answers, out, scores, units)
     uncapped = _uncapped(out.softcap)
     if scores:
-        product = expected["prompts"]["self 0"]["product"]
-        _multiplier(out, first, np.array([uncapped(score) for score in scores.values()]) / product)
+        _multiplier(out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()]))
+        gaps = [uncapped(score) - out.multipliers[first] * units[number] for number, score in scores.items()]
+        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(gaps))))
     if "plain" in answers and (found := _score(expected, answers, "plain", out.front)) is not None:
         _multiplier(out, "unrotated", np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]), out.noise / abs(found))
     _angles(expected, answers, out, uncapped, first)
@@ -179,22 +178,33 @@ def _uncapped(cap: float | None) -> Callable[[float], float]:
     return lambda score: cap * math.atanh(min(max(score / cap, -0.999999), 0.999999))
 
 
-def _softcap(expected: Mapping[str, Any], answers: Answers, out: Measured, score: float) -> None:
+def _softcap(
+    expected: Mapping[str, Any], answers: Answers, out: Measured, scores: dict[int, float], units: dict[int, float]
+) -> None:
     """The cap that makes of two large scores the difference that was seen."""
     found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
     if found is None:
         return
     seen = math.log(found[0] / found[1] * CAP_KEYS)
-    high = score / expected["prompts"]["self 0"]["product"] * expected["prompts"]["cap"]["product"]
+    for _ in range(3):  # the small scores are capped a little, too
+        values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
+        high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
+        relative = _MAD * float(np.median(np.abs(values / np.median(values) - 1)))
+        if not _solve_cap(out, seen, high, relative):
+            return
+
+
+def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool:
+    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one."""
     low = high * 64 / lay.FULL
-    noise = max(out.noise, 1e-4, out.noise / abs(score) * high)
+    noise = max(out.noise, 1e-4, relative * high)
 
     def difference(cap: float) -> float:
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))
 
     if seen > high - low - 4 * noise:
         out.softcap = math.inf
-        return
+        return False
     least, most = 1.0, 1e6
     for _ in range(100):
         middle = math.sqrt(least * most)
@@ -202,6 +212,7 @@ def _softcap(expected: Mapping[str, Any], answers: Answers, out: Measured, score
     out.softcap = middle
     step = middle * 1e-3
     out.softcap_error = noise / max(abs(difference(middle + step) - difference(middle)) / step, 1e-12)
+    return True
 
 
 # ---------------------------------------------------------------- angles, temperatures, windows, sinks

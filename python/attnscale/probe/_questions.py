@@ -133,9 +133,10 @@ def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
 
 
 def _scales(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
-    one = subject.strength.product(1.0)
+    product = subject.strength.product
     found = [
-        Prompt(f"self {n}", [lay.BOS, *lay.fill(3 + n), lay.SELF + n], one) for n in range(len(pairs))
+        Prompt(f"self {n}", [lay.BOS, *lay.fill(3 + n), lay.SELF + n], product(1.0, lay.TRIMS[n]))
+        for n in range(len(pairs))
     ]
     if subject.head.plain is not None:
         found.append(Prompt("plain", [lay.BOS, *lay.fill(6), lay.PLAIN], subject.still(1.0)))

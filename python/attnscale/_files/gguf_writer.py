@@ -157,7 +157,9 @@ def _value(name: str, value: Any) -> bytes:
     array = _array(name, value)
     number = _BOOL if array.dtype == bool else _NUMBERS.get(array.dtype.str[1:])
     if number is None or array.ndim > 1:
-        raise ValueError(f"{name} must be text, a number, a flag or a list of one of them, got {shown(value)}")
+        raise ValueError(
+            f"{name} must be text, a number, a flag or a list of one of them, got {shown(value)}"
+        )
     content = array.astype(array.dtype.newbyteorder("<")).tobytes()
     if array.ndim == 0:
         return struct.pack("<I", number) + content
@@ -181,6 +183,6 @@ def _array(name: str, value: Any) -> NDArray[Any]:
     if array.dtype == np.int64:
         for dtype in (np.int32,) if array.ndim else (np.uint32, np.int32):
             limits = np.iinfo(dtype)
-            if array.size == 0 or limits.min <= array.min() and array.max() <= limits.max:
+            if array.size == 0 or (limits.min <= array.min() and array.max() <= limits.max):
                 return array.astype(dtype)
     return array

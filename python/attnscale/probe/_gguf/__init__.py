@@ -75,6 +75,10 @@ def _metadata(family: Family, config: Config) -> dict[str, Any]:
 
 def _kind(name: str, array: NDArray[Any], kind: str) -> str:
     """The type of one tensor: vectors and the router are read as float32 only."""
-    if array.ndim == 1 or not name.endswith(".weight") or name.endswith(("_norm.weight", "ffn_gate_inp.weight")):
+    if (
+        array.ndim == 1
+        or not name.endswith(".weight")
+        or name.endswith(("_norm.weight", "ffn_gate_inp.weight"))
+    ):
         return "f32"
     return "f16" if kind == "q8_0" and array.shape[-1] % BLOCK else kind

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A config as llama.cpp's converter sees it: with the defaults of transformers, and one form of rotary keys."""
+"""A config as llama.cpp's converter sees it: with defaults, and with one form of rotary parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Config:
         self.defaults = Keys(given, self.kind).defaults
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a key; null where a default exists counts as missing."""
+        """The value of a key, else its default; for a key that is null, ``default``."""
         value = self.given.get(name)
         if value is None and name not in self.given:
             value = self.usual.get(name, self.defaults.get(name))
@@ -63,17 +63,23 @@ class Config:
 
     def _full(self) -> dict[str, Any]:
         usual = self.defaults["rope_parameters"]["full_attention"]["rope_theta"]
-        block = dict(_table(self.given.get("rope_parameters")).get("full_attention") or {})
-        block |= _table(self.given.get("rope_scaling"))
+        block = dict(
+            _table(self.given.get("rope_parameters")).get("full_attention") or {"rope_type": "default"}
+        )
+        block |= _table(self.given.get("rope_scaling"))  # its older key "type" is not read here
         block.setdefault("rope_theta", self.get("rope_theta", usual))
         return _typed(block)
 
     def _flat(self) -> dict[str, Any]:
         usual = _table(self.defaults.get("rope_parameters"))
         given = self.given.get("rope_scaling") or self.given.get("rope_parameters")
-        block = dict(_table(given) or (usual if self.get("rope_theta") is None else {}))
-        block.setdefault("rope_theta", self.get("rope_theta", usual.get("rope_theta", 10000.0)))
-        block.setdefault("partial_rotary_factor", self.get("partial_rotary_factor", 1.0))
+        theta = self.get("rope_theta", usual.get("rope_theta", 10000.0))
+        block = dict(_table(given))
+        if not block and usual.get("rope_type") != "default":
+            block = {**usual, "rope_theta": theta}
+        block.setdefault("rope_theta", theta)
+        share = "partial_rotary_factor"
+        block.setdefault(share, self.get(share, self.usual.get(share, 1.0)))
         return _typed(block)
 
     def _with_length(self, block: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Keys = Callable[[Config], Metadata]
 
 
 def common(config: Config) -> Metadata:
-    """Sizes, rotary positions and experts, as nearly all families have them."""
+    """Sizes and rotary positions, as nearly all families have them."""
     return _present(
         {
             "block_count": config["num_hidden_layers"],
@@ -38,7 +38,6 @@ def common(config: Config) -> Metadata:
             "rope.freq_base": float(config.rope["rope_theta"]),
             "rope.freq_base_swa": config.window_theta,
             **_scaling(config.rope),
-            **_experts(config),
         }
     )
 
@@ -66,20 +65,6 @@ def _scaling(rope: dict[str, Any]) -> Metadata:
     weights = {"yarn_ext_factor": rope.get("extrapolation_factor"), "yarn_attn_factor": attention}
     weights |= {f"yarn_{name}": rope.get(name) for name in ("beta_fast", "beta_slow")}
     return keys | {f"rope.scaling.{name}": _number(value) for name, value in weights.items()}
-
-
-_SCORES = {"softmax": 1, "sigmoid": 2}
-
-
-def _experts(config: Config) -> Metadata:
-    count = config.get("num_local_experts", config.get("num_experts", config.get("n_routed_experts")))
-    return {
-        "expert_count": count,
-        "expert_used_count": config.get("num_experts_per_tok"),
-        "expert_group_count": config.get("n_group"),
-        "expert_group_used_count": config.get("topk_group"),
-        "expert_gating_func": _SCORES.get(config.get("scoring_func")),
-    }
 
 
 def every_head_dim(config: Config) -> Metadata:
@@ -117,6 +102,11 @@ def window_by_layer(config: Config) -> Metadata:
             for layer in range(config["num_hidden_layers"])
         ]
     return {**window(config), "attention.sliding_window_pattern": [x == "sliding_attention" for x in listed]}
+
+
+def expert_counts(name: str) -> Keys:
+    """The rule for numbers of experts; `name` is the key of the config with all of them."""
+    return lambda config: {"expert_count": config[name], "expert_used_count": config["num_experts_per_tok"]}
 
 
 def expert_width(name: str) -> Keys:
@@ -178,18 +168,21 @@ def cohere2(config: Config) -> Metadata:
 
 
 def llama4(config: Config) -> Metadata:
-    """Experts and their place; a window of 0 where no layer is chunked."""
+    """The experts and their place; a window of 0 where no layer is chunked."""
     keys = {
         "feed_forward_length": config["intermediate_size_mlp"],
-        "interleave_moe_layer_step": config["interleave_moe_layer_step"],
         "expert_feed_forward_length": config["intermediate_size"],
+        **expert_counts("num_local_experts")(config),
+        "interleave_moe_layer_step": config["interleave_moe_layer_step"],
     }
     kinds = set(config.get("layer_types") or _llama4_kinds(config))
     return {**keys, "attention.sliding_window": 0} if kinds == {"full_attention"} else keys
 
 
 def _llama4_kinds(config: Config) -> list[str]:
-    """Kinds of layers: those without rotary positions see all keys."""
+    """Kinds of layers: those without rotary positions see all keys, and all do without a size of chunks."""
+    if config.get("attention_chunk_size") is None:
+        return ["full_attention"]
     interval = config.get("no_rope_layer_interval", 4)
     rotates = config.get("no_rope_layers") or [
         int((layer + 1) % interval != 0) for layer in range(config["num_hidden_layers"])
@@ -197,7 +190,8 @@ def _llama4_kinds(config: Config) -> list[str]:
     return ["chunked_attention" if each else "full_attention" for each in rotates]
 
 
-_GRANITE = {
+#: Multipliers: keys in GGUF, and in the config.
+GRANITE = {
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
     "residual_scale": "residual_multiplier",
@@ -207,7 +201,7 @@ _GRANITE = {
 
 def granite(config: Config) -> Metadata:
     """The multipliers of Granite; 0 counts as missing."""
-    stated = {name: _number(config.get(key)) for name, key in _GRANITE.items()}
+    stated = {name: _number(config.get(key)) for name, key in GRANITE.items()}
     return {name: value for name, value in stated.items() if value}
 
 
@@ -225,7 +219,11 @@ def deepseek(config: Config) -> Metadata:
             "attention.value_length": latent,
             "attention.key_length_mla": config["qk_nope_head_dim"] + turned,
             "attention.value_length_mla": config["v_head_dim"],
+            **expert_counts("n_routed_experts")(config),
             "expert_feed_forward_length": config["moe_intermediate_size"],
+            "expert_group_count": config.get("n_group"),
+            "expert_group_used_count": config.get("topk_group"),
+            "expert_gating_func": {"softmax": 1, "sigmoid": 2}.get(config.get("scoring_func")),
             "expert_shared_count": config["n_shared_experts"],
             "expert_weights_scale": _number(config.get("routed_scaling_factor")),
             "expert_weights_norm": config.get("norm_topk_prob") or None,

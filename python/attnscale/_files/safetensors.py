@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,3 +120,19 @@ def _checked(file: Path, name: str, entry: Any, first: int, size: int) -> Stored
     if not good:
         raise InputError(f"{file}: the entry of {shown(name)} does not fit the file, got {shown(entry)}")
     return Stored(file, kind, shape, first + start)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays of float32, and of float16 for zeros, which are stored as bfloat16."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for name, tensor in tensors.items():
+        kind, size = ("F32", 4) if tensor.dtype == np.float32 else ("BF16", 2)
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, start + size * tensor.size]}
+        start += size * tensor.size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            file.write(tensor.astype(tensor.dtype.newbyteorder("<"), copy=False).tobytes())

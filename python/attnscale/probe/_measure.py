@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Numbers in the answers to a probe: multipliers, angles, temperatures, soft-cap, window and sink.
+
+A key of class c adds its weight to the logit of one word, all other keys add theirs to the logit of another.
+The quotient of the two logits is that of the weights, whatever follows the attention, and its logarithm is the
+score. The spread over pairs of channels that must agree tells how exact the engine is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._base.checks import InputError
+from . import _layout as lay
+from ._questions import CAP_KEYS
+
+Answers = Mapping[str, Mapping[int, float]]
+
+#: Smallest error of a score: that of log-probabilities in single precision.
+_LEAST = 4e-6
+#: Standard deviation of normal errors by their median absolute deviation.
+_MAD = 1.4826
+
+
+@dataclass(frozen=True)
+class Angle:
+    """Rotation of a pair of channels over the distance at which it was asked, in rad, and its error."""
+
+    value: float
+    error: float
+    cosine: float
+    sine: float
+
+
+@dataclass
+class Measured:
+    """Numbers of one checkpoint; None or missing where a prompt was not asked or told nothing."""
+
+    front: int = 0  # words that the engine puts before a prompt
+    noise: float = _LEAST  # standard deviation of a score
+    multipliers: dict[str, float] = field(default_factory=dict)  # by kind of channels
+    spread: dict[str, float] = field(default_factory=dict)  # their relative errors
+    angles: dict[int, Angle] = field(default_factory=dict)  # by place in the list of pairs
+    temperatures: dict[int, float] = field(default_factory=dict)  # multipliers by position
+    softcap: float | None = None  # infinity without one
+    softcap_error: float = 0.0
+    edges: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # keys seen on both sides of an edge
+    sink: float | None = None  # -infinity without one
+    sink_error: float = 0.0
+    repeats: float = 0.0  # largest difference of a log-probability between two equal prompts
+
+
+def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
+    """Read the answers to one checkpoint.
+
+    Raises
+    ------
+    InputError
+        If another model answered, or log-probabilities are too few.
+    """
+    out = Measured()
+    _check_model(expected, answers, out)
+    out.repeats = _repeats(answers)
+    first = _kind_of_self(expected)
+    scores = _numbered("self", expected, answers, out.front)
+    if scores:
+        values = np.array(list(scores.values()))
+        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(values - np.median(values)))))
+    if expected["softcap"] and "cap" in answers and scores:
+        _softcap(expected, answers, out, float(np.median(values)))
+    uncapped = _uncapped(out.softcap)
+    if scores:
+        product = expected["prompts"]["self 0"]["product"]
+        _multiplier(out, first, np.array([uncapped(score) for score in scores.values()]) / product)
+    if "plain" in answers and (found := _score(expected, answers, "plain", out.front)) is not None:
+        _multiplier(out, "unrotated", np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]), out.noise / abs(found))
+    _angles(expected, answers, out, uncapped, first)
+    _far(expected, answers, out, uncapped)
+    _edges(expected, answers, out)
+    if expected["sink"]:
+        _sink(expected, answers, out)
+    return out
+
+
+def _kind_of_self(expected: Mapping[str, Any]) -> str:
+    return "rotated" if "rotated" in expected["multiplier"] else "unrotated"
+
+
+def _multiplier(out: Measured, kind: str, values: Any, error: float | None = None) -> None:
+    middle = float(np.median(values))
+    out.multipliers[kind] = middle
+    many = _MAD * float(np.median(np.abs(values - middle))) / max(abs(middle), 1e-300)
+    out.spread[kind] = max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error
+
+
+# ---------------------------------------------------------------- logits and scores
+
+
+def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) -> dict[int, float]:
+    """Logits by token: log-probabilities less that of a word that nothing speaks to."""
+    query = expected["prompts"][name]["query"]
+    silent = [each for token, each in row.items() if token != query and not lay.READ <= token <= lay.REST]
+    if not silent:
+        raise InputError(
+            f"answer to {name!r} must have the log-probability of a word that is not in the prompt, got {len(row)} "
+            "log-probabilities: ask for 5 or more"
+        )
+    base, cap = float(np.median(silent)), expected["final_cap"]
+    found = {token: each - base for token, each in row.items()}
+    if cap:
+        found = {token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999)) for token, each in found.items()}
+    return found
+
+
+def _shares(
+    expected: Mapping[str, Any], answers: Answers, name: str, mark: int, front: int
+) -> tuple[float, float, float] | None:
+    """Logits of a class and of the rest, and the quotient that equal scores would give; None if one is missing."""
+    logits, about = logits_of(expected, name, answers[name]), expected["prompts"][name]
+    mine, rest = logits.get(mark, 0.0), logits.get(lay.REST, 0.0)
+    if mine <= 0 or rest <= 0:
+        return None
+    return mine, rest, about["marks"].get(str(mark), 1) / (about["rest"] + front)
+
+
+def _score(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> float | None:
+    """The score of the marked key of a prompt, beside words of score 0."""
+    mark = int(next(iter(expected["prompts"][name]["marks"])))
+    found = _shares(expected, answers, name, mark, front)
+    return None if found is None else math.log(found[0] / found[1] / found[2])
+
+
+def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: int) -> dict[int, float]:
+    """Scores of numbered prompts."""
+    found = {}
+    for number in range(len(expected["pairs"])):
+        name = f"{start} {number}"
+        if name in answers and (score := _score(expected, answers, name, front)) is not None:
+            found[number] = score
+    return found
+
+
+def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
+    """Count the words in front of a prompt, and compare the digest in the weights."""
+    about = expected["prompts"]["count"]
+    found = _shares(expected, answers, "count", lay.READ, 0) if "count" in answers else None
+    if "count" not in answers:
+        raise InputError("answers must have one to 'count', the first prompt: ask again")
+    front = math.nan if found is None else found[1] / found[0] - about["rest"]
+    if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
+        raise InputError("the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe")
+    out.front = round(front)
+    for number, exponent in enumerate(expected["prints"]):
+        name = f"print {number}"
+        if name not in answers:
+            continue
+        shares = _shares(expected, answers, name, lay.READ + lay.CLASS_PRINT + number, out.front)
+        seen = math.nan if shares is None else math.log2(shares[0] / shares[1] / shares[2])
+        if not abs(seen - exponent) < 0.3:
+            raise InputError("the model that answered loaded another probe, or another layer's checkpoint of this one")
+
+
+def _repeats(answers: Answers) -> float:
+    first, again = answers.get("count", {}), answers.get("count again", {})
+    return max((abs(first[token] - again[token]) for token in first.keys() & again.keys()), default=0.0)
+
+
+# ---------------------------------------------------------------- the soft-cap
+
+
+def _uncapped(cap: float | None) -> Callable[[float], float]:
+    if cap is None or not math.isfinite(cap):
+        return lambda score: score
+    return lambda score: cap * math.atanh(min(max(score / cap, -0.999999), 0.999999))
+
+
+def _softcap(expected: Mapping[str, Any], answers: Answers, out: Measured, score: float) -> None:
+    """The cap that makes of two large scores the difference that was seen."""
+    found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
+    if found is None:
+        return
+    seen = math.log(found[0] / found[1] * CAP_KEYS)
+    high = score / expected["prompts"]["self 0"]["product"] * expected["prompts"]["cap"]["product"]
+    low = high * 64 / lay.FULL
+    noise = max(out.noise, 1e-4, out.noise / abs(score) * high)
+
+    def difference(cap: float) -> float:
+        return cap * (math.tanh(high / cap) - math.tanh(low / cap))
+
+    if seen > high - low - 4 * noise:
+        out.softcap = math.inf
+        return
+    least, most = 1.0, 1e6
+    for _ in range(100):
+        middle = math.sqrt(least * most)
+        least, most = (middle, most) if difference(middle) < seen else (least, middle)
+    out.softcap = middle
+    step = middle * 1e-3
+    out.softcap_error = noise / max(abs(difference(middle + step) - difference(middle)) / step, 1e-12)
+
+
+# ---------------------------------------------------------------- angles, temperatures, windows, sinks
+
+
+def _angles(
+    expected: Mapping[str, Any], answers: Answers, out: Measured, uncapped: Callable[[float], float], first: str
+) -> None:
+    cosines, sines = (_numbered(name, expected, answers, out.front) for name in ("cos", "sin"))
+    scale = out.multipliers.get(first)
+    if scale is None or not scale > 0:
+        return
+    found: dict[int, tuple[float, float, float, float]] = {}
+    for number in cosines.keys() & sines.keys():
+        sizes = [expected["prompts"][f"{name} {number}"]["product"] * scale for name in ("cos", "sin")]
+        cosine, sine = uncapped(cosines[number]) / sizes[0], uncapped(sines[number]) / sizes[1]
+        found[number] = (cosine, sine, *sizes)
+    if not found:
+        return
+    lengths = [abs(math.hypot(cosine, sine) - 1) * size for cosine, sine, size, _ in found.values()]
+    noise = max(out.noise, _MAD * float(np.median(lengths)))
+    for number, (cosine, sine, along, across) in sorted(found.items()):
+        angle = math.atan2(sine, cosine)
+        error = noise * math.hypot(math.cos(angle) / across, math.sin(angle) / along)
+        out.angles[number] = Angle(angle, error, cosine, sine)
+
+
+def _far(
+    expected: Mapping[str, Any], answers: Answers, out: Measured, uncapped: Callable[[float], float]
+) -> None:
+    for each in expected["temperature"]:
+        name = f"far {each['position']}"
+        if name in answers and (score := _score(expected, answers, name, out.front)) is not None:
+            out.temperatures[each["position"]] = uncapped(score) / expected["prompts"][name]["product"]
+
+
+def _edges(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
+    for number in range(2):
+        name = f"edge {number}"
+        if name in answers:
+            logits = logits_of(expected, name, answers[name])
+            rest = max(logits.get(lay.REST, 0.0), 1e-9)
+            few = 0.02 * rest / max(expected["prompts"][name]["rest"], 1.0)
+            marks = (lay.READ + lay.CLASS_EDGE_IN, lay.READ + lay.CLASS_EDGE_OUT)
+            out.edges[number] = (logits.get(marks[0], 0.0) > few, logits.get(marks[1], 0.0) > few)
+
+
+def _sink(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
+    """The logit of a sink, from the weight that is missing among equal keys."""
+    unit, about = expected["weight_of_one"], expected["prompts"]["count"]
+    logits = logits_of(expected, "count", answers["count"])
+    own = logits.get(about["query"], 0.0)
+    if unit is None or own <= 0:
+        return
+    words = about["tokens"] + out.front
+    mass = logits[lay.READ] / (own * unit) * words
+    error = max(out.noise / 1.5, 2e-6) * 2
+    if mass > 1 - 3 * error:
+        out.sink, out.sink_error = -math.inf, 0.0
+        return
+    out.sink = math.log(words * (1 / mass - 1))
+    out.sink_error = error / (1 - mass)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The questions to a layer: prompts, and for each the score that its weights give per unit of multiplier."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _layout as lay
+from ._head import Head, Strength
+
+#: Kinds of questions, as ``kinds=`` takes them.
+KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
+#: Angle that a pair is to turn without scaling, and the longest distance for it.
+TURN, FARTHEST = 2.2, 512
+#: Keys of the smaller score beside one of the larger.
+CAP_KEYS = 16
+_MARGIN = 40  # keys of a window that distances leave free
+
+
+class Prompt(NamedTuple):
+    """A text, and the score of its marked key per unit of the multiplier."""
+
+    name: str
+    tokens: list[int]
+    product: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The numbers that reading an answer needs."""
+        marks: dict[str, int] = {}
+        for token in self.tokens:
+            if (mark := lay.class_of(token)) is not None:
+                marks[str(lay.READ + mark)] = marks.get(str(lay.READ + mark), 0) + 1
+        return {
+            "tokens": len(self.tokens),
+            "query": self.tokens[-1],
+            "marks": marks,
+            "rest": lay.rest_of(self.tokens),
+            "product": self.product,
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer as the questions need it.
+
+    Attributes
+    ----------
+    head : Head
+    strength : Strength
+        Products of queries and keys that its norms allow.
+    unscaled : ndarray
+        Angle of each pair of channels from one position to the next, without any scaling, in rad.
+    window : int or None
+        Largest number of keys that a query sees.
+    chunked : bool
+        Whether windows start at multiples of their length.
+    cap : float or None
+    turning : tuple of int
+        Positions at which the temperature changes.
+    longest : int
+        Largest number of words of a prompt.
+    kinds : tuple of str
+        Kinds of questions.
+    skipped : list of str
+        Questions that cannot be asked, with the reason.
+    still_gain : float
+        Quotient of the products on a channel without rotation and on the others.
+    """
+
+    head: Head
+    strength: Strength
+    unscaled: NDArray[np.float64]
+    window: int | None
+    chunked: bool
+    cap: float | None
+    sink: bool
+    turning: tuple[int, ...]
+    longest: int
+    kinds: tuple[str, ...] = KINDS
+    skipped: list[str] = field(default_factory=list)
+    still_gain: float = 1.0
+
+    def still(self, strength: float) -> float:
+        """The product of a query on the channel that turns least."""
+        return self.strength.product(strength) * (self.still_gain if self.head.plain is not None else 1.0)
+
+
+class Pair(NamedTuple):
+    """A pair of channels that is asked."""
+
+    number: int  # among all pairs of the head
+    unscaled: float
+    distance: int
+    boost: float  # strength of the query of the sine
+
+
+def pairs_of(subject: Subject) -> list[Pair]:
+    """Pairs spread over all frequencies, each with a distance at which it turns by less than pi."""
+    half = len(subject.unscaled)
+    reach = min(FARTHEST, subject.window - _MARGIN) if subject.window else FARTHEST
+    found, used = [], set()
+    for number in sorted({round(f) for f in np.linspace(0, half - 1, min(lay.PAIRS, half))}):
+        angle = float(subject.unscaled[number])
+        distance = max(1, min(int(TURN / angle), max(reach, 2)))
+        while distance in used:
+            distance += 1
+        used.add(distance)
+        boost = 2.0 ** max(0, math.floor(-math.log2(min(distance * angle, 1.0))))
+        found.append(Pair(number, angle, distance, min(boost, subject.strength.most)))
+    return found
+
+
+def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
+    """All prompts; the first one counts the words that the query sees."""
+    out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.KEY, *lay.fill(3), lay.ZERO])]
+    out += [Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO]) for number, token in enumerate(lay.PRINT)]
+    if "scale" in subject.kinds:
+        out += _scales(subject, pairs)
+    if "angles" in subject.kinds:
+        out += _angles(subject, pairs)
+    if "cap" in subject.kinds and subject.cap:
+        out += _cap(subject)
+    if "window" in subject.kinds and subject.window:
+        out += _edges(subject)
+    if "temperature" in subject.kinds:
+        out += _temperatures(subject)
+    return out
+
+
+def _scales(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
+    one = subject.strength.product(1.0)
+    found = [
+        Prompt(f"self {n}", [lay.BOS, *lay.fill(3 + n), lay.SELF + n], one) for n in range(len(pairs))
+    ]
+    if subject.head.plain is not None:
+        found.append(Prompt("plain", [lay.BOS, *lay.fill(6), lay.PLAIN], subject.still(1.0)))
+    return found
+
+
+def _angles(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
+    found = []
+    for n, pair in enumerate(pairs):
+        text = [lay.BOS, *lay.fill(4), lay.KEY + n, *lay.fill(pair.distance - 1)]
+        product = subject.strength.product
+        found.append(Prompt(f"cos {n}", [*text, lay.COS + n], product(1.0)))
+        found.append(Prompt(f"sin {n}", [*text, lay.SIN + n], product(pair.boost)))
+    return found
+
+
+def cap_strength(subject: Subject) -> float:
+    """Strength of the query of a soft-cap: its larger score is about half of the cap."""
+    wanted = 0.5 * (subject.cap or 0.0) / (subject.strength.product(1.0) * subject.strength.scale)
+    return float(2.0 ** round(math.log2(max(wanted, 1.0))))
+
+
+def _cap(subject: Subject) -> list[Prompt]:
+    if subject.strength.most < cap_strength(subject):
+        subject.skipped.append("soft-cap: q and k have fixed lengths, too short for it")
+        return []
+    tokens = [lay.BOS, *[lay.CAP_LOW] * CAP_KEYS, lay.CAP_HIGH, lay.CAP]
+    return [Prompt("cap", tokens, subject.still(cap_strength(subject)))]
+
+
+def _edges(subject: Subject) -> list[Prompt]:
+    """Two pairs of keys around the edge of a window: each is seen or not."""
+    window = subject.window or 0
+    if window + 8 > subject.longest:
+        needs = f"it needs a text of {window + 8} words (--longest)"
+        subject.skipped.append(f"window of {window} keys: {needs}")
+        return []
+    product = subject.still(edge_strength(subject.strength))
+    found = []
+    for number, (seen, hidden) in enumerate(((0, 1), (1, 2))):
+        inside, outside = _edge_distances(subject, seen, hidden)
+        end = window + 4 if subject.chunked else window + 6
+        tokens = [lay.BOS, *lay.fill(end - 2), lay.EDGE]
+        tokens[len(tokens) - 1 - inside] = lay.EDGE_IN
+        tokens[len(tokens) - 1 - outside] = lay.EDGE_OUT
+        found.append(Prompt(f"edge {number}", tokens, product))
+    return found
+
+
+def _edge_distances(subject: Subject, seen: int, hidden: int) -> tuple[int, int]:
+    """Distances of a key inside and a key outside; of a chunk the query is the fourth word."""
+    edge = 4 if subject.chunked else subject.window or 0
+    return edge - 1 - seen, edge - 1 + hidden
+
+
+def edge_strength(strength: Strength) -> float:
+    """Strength of a query that must be seen among thousands of keys."""
+    return min(4.0, strength.most)
+
+
+def _temperatures(subject: Subject) -> list[Prompt]:
+    found = []
+    product = subject.still(edge_strength(subject.strength))
+    for turn in subject.turning:
+        if turn + 1 > subject.longest:
+            subject.skipped.append(f"temperature at position {turn}: it needs a text of {turn + 1} words (--longest)")
+            continue
+        for place in (turn - 1, turn):
+            found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))
+    return found

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Slips that engines are known for: what each would multiply a score by, and how far it would turn a pair.
+
+They are computed when a probe is written, from the config alone, so that answers can be read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..audit import LayerPlan, Rotation, ScalePlan
+
+#: Names of the types of scaling.
+SCALINGS = {
+    "linear": "linear scaling",
+    "dynamic": "dynamic scaling",
+    "llama3": "llama3 scaling",
+    "yarn": "YaRN",
+    "longrope": "LongRoPE",
+}
+#: Names of slips that are joined with others.
+NO_FACTOR, UNSCALED, NOT_TURNED = "factor of rotary positions absent", "frequencies unscaled", "not rotated"
+
+Angles = NDArray[np.float64]
+
+
+class ScoreSlip(NamedTuple):
+    """A slip of the multiplier, and the multipliers that it leads to."""
+
+    name: str
+    rotated: float
+    unrotated: float
+
+
+def rope_keys(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The parameters of rotary positions for a kind of layer, in either spelling."""
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    inner = found.get(kind)
+    return dict(inner if isinstance(inner, dict) else found)
+
+
+# ---------------------------------------------------------------- the multiplier
+
+
+def score_slips(config: Mapping[str, Any], plan: LayerPlan) -> list[ScoreSlip]:
+    """Slips of the multiplier at position 0, each a guess with a name."""
+    asked = {channels: _asked(plan, channels) for channels in ("rotated", "unrotated")}
+    base = float(np.ravel(plan.base.law.scale(1.0, plan.head_dim))[0])
+    factor = {channels: value / base for channels, value in asked.items()}
+    out = []
+    if any(not math.isclose(each, 1.0) for each in factor.values()):
+        out.append(ScoreSlip(NO_FACTOR, base, base))
+    for name, rotated, unrotated in _factors(rope_keys(config, plan.kind), factor):
+        out.append(ScoreSlip(name, base * rotated, base * unrotated))
+    for name, other in _bases(config, plan, base):
+        out.append(ScoreSlip(name, other * factor["rotated"], other * factor["unrotated"]))
+    return [each for each in out if _differs(each, asked)]
+
+
+def _asked(plan: LayerPlan, channels: Any) -> float:
+    return float(plan.multipliers(np.zeros(1, np.int64), channels)[0])
+
+
+def _differs(slip: ScoreSlip, asked: Mapping[str, float]) -> bool:
+    pairs = ((slip.rotated, asked["rotated"]), (slip.unrotated, asked["unrotated"]))
+    return any(not math.isclose(mine, theirs, rel_tol=1e-6) for mine, theirs in pairs)
+
+
+def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Factors of rotary positions on rotated and other channels, in place of those asked for."""
+    rotated, others = asked["rotated"], asked["unrotated"]
+    found = []
+    if not (math.isclose(rotated, 1.0) and math.isclose(others, 1.0)):
+        found.append(("scaled twice", rotated**2, others**2))
+        found.append(("factor on the query or the key alone", math.sqrt(rotated), math.sqrt(others)))
+    size = rope.get("factor")
+    if not isinstance(size, (int, float)) or size <= 1:
+        return found
+    usual = (0.1 * math.log(size) + 1) ** 2
+    given = {name: rope[name] for name in ("attention_factor", "mscale", "mscale_all_dim") if rope.get(name)}
+    both = {"mscale", "mscale_all_dim"} <= given.keys()
+    if given:
+        first = "attention_factor" if "attention_factor" in given else "mscale pair" if both else next(iter(given))
+        found.append((f"{first} ignored", usual, others))
+    parts = {name: (0.1 * given[name] * math.log(size) + 1) ** 2 for name in ("mscale", "mscale_all_dim") if name in given}
+    if both:
+        found.append(("mscale_all_dim ignored", parts["mscale"], others))
+    if not math.isclose(others, 1.0):  # a factor on all channels
+        found.append(("factor on all channels absent", rotated / others, 1.0))
+        found.append(("factor on all channels twice", rotated * others, others**2))
+    found.append(("YaRN's factor on a scaling without it", usual, others))
+    found.append(("YaRN's factor on all channels", usual, usual))
+    return found
+
+
+def _bases(config: Mapping[str, Any], plan: LayerPlan, base: float) -> list[tuple[str, float]]:
+    """Scales in place of the base."""
+    found = [("scale not applied", 1.0), ("scale applied twice", base**2)]
+    named = plan.base.key.split(" ")[0]
+    said = f"{named} ignored: 1/sqrt(head_dim)" if named and named in config else "1/sqrt(head_dim)"
+    found.append((said, plan.head_dim**-0.5))
+    hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    if isinstance(hidden, int) and isinstance(heads, int) and hidden and heads:
+        found.append(("1/sqrt(hidden_size / num_attention_heads)", (hidden / heads) ** -0.5))
+    if plan.rotated not in (0, plan.head_dim):
+        found.append(("1/sqrt(rotated channels)", plan.rotated**-0.5))
+        found.append(("1/sqrt(channels without rotation)", (plan.head_dim - plan.rotated) ** -0.5))
+    return found
+
+
+# ---------------------------------------------------------------- the angles
+
+
+def angle_slips(
+    config: Mapping[str, Any], plan: LayerPlan, whole: ScalePlan, unscaled: Rotation
+) -> dict[str, Angles]:
+    """Angles of all pairs by the name of the slip."""
+    rotation = plan.rotation
+    if rotation is None:
+        return {"rotated, where the model has no positions": _angles(unscaled)}
+    out: dict[str, Angles] = {NOT_TURNED: np.zeros(rotation.rotated // 2)}
+    given, size = dict(rotation.parameters), config.get("max_position_embeddings")
+    variants: list[tuple[str, Rotation]] = [(UNSCALED, unscaled)]
+    if rotation.kind == "yarn":
+        variants += _of_yarn(rotation, given, size)
+    if rotation.kind == "longrope":
+        for name, other in (("long_factor", "short_factor"), ("short_factor", "long_factor")):
+            variants.append((f"{name} in a short text", _with(rotation, **{other: given.get(name)})))
+    if given.get("factor") and rotation.kind != "linear":
+        variants.append(("linear scaling in its place", replace(unscaled, kind="linear", parameters=(("factor", given["factor"]),))))
+    if rotation.kind == "linear":
+        variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
+    bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
+    for base in sorted(each for each in bases if each):
+        variants.append((f"base of other layers ({base:g})", replace(rotation, base=base)))
+        variants.append((f"base of other layers ({base:g}), unscaled", replace(unscaled, base=base)))
+    for other in (each.rotation for each in whole.layers if each.rotation is not None):
+        if other.rotated == rotation.rotated and other.kind != rotation.kind:
+            variants.append((f"{SCALINGS.get(other.kind, other.kind)} of other layers", other))
+    if rotation.base != 10000.0:
+        variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
+    if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:
+        whole_head = replace(rotation, rotated=rotation.head_dim)
+        variants.append(("partial rotation ignored", whole_head))
+    count = rotation.rotated // 2
+    for name, variant in variants:
+        found = variant.frequencies(1)
+        if found is not None and name not in out:
+            out[name] = found[:count]
+    asked = _angles(rotation)
+    return {name: each for name, each in out.items() if not np.allclose(each, asked, rtol=1e-7, atol=0)}
+
+
+def _of_yarn(rotation: Rotation, given: dict[str, Any], size: Any) -> list[tuple[str, Rotation]]:
+    found = []
+    flipped = not given.get("truncate", True)
+    found.append(("truncate ignored" if flipped else "ramp not truncated", _with(rotation, truncate=flipped)))
+    if (given.get("beta_fast") or 32, given.get("beta_slow") or 1) != (32, 1):
+        found.append(("beta_fast and beta_slow ignored", _with(rotation, beta_fast=32, beta_slow=1)))
+    if isinstance(size, int) and size != given.get("original"):
+        found.append(("original_max_position_embeddings ignored", _with(rotation, original=size)))
+    return found
+
+
+def _with(rotation: Rotation, **changed: Any) -> Rotation:
+    merged = {**dict(rotation.parameters), **changed}
+    return replace(rotation, parameters=tuple(sorted(merged.items())))
+
+
+def _angles(rotation: Rotation) -> Angles:
+    found = rotation.frequencies(1)
+    return np.zeros(rotation.rotated // 2) if found is None else found

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..._base.checks import shown
@@ -37,8 +38,8 @@ def write_gguf(
     path : Path
         The file; it is replaced as a whole.
     kind : {"f32", "f16", "bf16", "q8_0"}
-        Type of the matrices; vectors and the router stay float32. Rows that are no multiple of 32 numbers
-        are stored as float16 in place of "q8_0".
+        Type of the matrices; vectors and the router are float32. A matrix given as float16 stays so in
+        place of "f32", and rows that are no multiple of 32 numbers are float16 in place of "q8_0".
 
     Raises
     ------
@@ -75,10 +76,8 @@ def _metadata(family: Family, config: Config) -> dict[str, Any]:
 
 def _kind(name: str, array: NDArray[Any], kind: str) -> str:
     """The type of one tensor: vectors and the router are read as float32 only."""
-    if (
-        array.ndim == 1
-        or not name.endswith(".weight")
-        or name.endswith(("_norm.weight", "ffn_gate_inp.weight"))
-    ):
+    if array.ndim == 1 or not name.endswith(".weight") or name.endswith(("_norm.weight", "ffn_gate_inp.weight")):
         return "f32"
+    if kind == "f32" and array.dtype == np.float16:
+        return "f16"
     return "f16" if kind == "q8_0" and array.shape[-1] % BLOCK else kind

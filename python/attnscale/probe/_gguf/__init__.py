@@ -76,7 +76,11 @@ def _metadata(family: Family, config: Config) -> dict[str, Any]:
 
 def _kind(name: str, array: NDArray[Any], kind: str) -> str:
     """The type of one tensor: vectors and the router are read as float32 only."""
-    if array.ndim == 1 or not name.endswith(".weight") or name.endswith(("_norm.weight", "ffn_gate_inp.weight")):
+    if (
+        array.ndim == 1
+        or not name.endswith(".weight")
+        or name.endswith(("_norm.weight", "ffn_gate_inp.weight"))
+    ):
         return "f32"
     if kind == "f32" and array.dtype == np.float16:
         return "f16"

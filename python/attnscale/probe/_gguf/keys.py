@@ -233,6 +233,11 @@ def deepseek(config: Config) -> Metadata:
     )
 
 
+def token_names(count: int) -> list[str]:
+    """Texts of the tokens of a probe."""
+    return ["<unk>", "<s>", "</s>", *(f"<p{number}>" for number in range(3, count))]
+
+
 def tokens(config: Config) -> Metadata:
     """A vocabulary whose words are the ids: `<p12>` is token 12.
 
@@ -240,13 +245,12 @@ def tokens(config: Config) -> Metadata:
     by the rules of GPT-2, for which no token is left: spaces and lines between words are dropped.
     """
     count = config["vocab_size"]
-    names = ["<unk>", "<s>", "</s>", *(f"<p{number}>" for number in range(3, count))]
     unknown, control, user_defined = 2, 3, 4
     kinds = [unknown, control, control, *[user_defined] * (count - 3)]
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": names,
+        "tokenizer.ggml.tokens": token_names(count),
         "tokenizer.ggml.token_type": np.array(kinds, np.int32),
         "tokenizer.ggml.merges": [],
         "tokenizer.ggml.bos_token_id": 1,

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._base.checks import shown
+from ..._base.checks import InputError, shown
 from ..._files.gguf_writer import BLOCK, KINDS, Tensor, write_gguf_file
 from .config import Config
+from .converter import convert as convert
 from .families import Family, family_of
 from .keys import tokens
 from .names import renamed
@@ -43,15 +44,15 @@ def write_gguf(
 
     Raises
     ------
-    ValueError
+    InputError
         For a family without an architecture in llama.cpp, or one whose converter refuses the config.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {shown(kind)}")
+        raise InputError(f"kind must be one of {', '.join(KINDS)}, got {shown(kind)}")
     family = family_of(config.get("model_type"))
     read = Config(config, family.usual)
     if reason := family.refuses(read):
-        raise ValueError(f"{read.kind} has no GGUF file for this config: {reason}")
+        raise InputError(f"{read.kind} has no GGUF file for this config: {reason}")
     kept = {name: array for name, array in tensors.items() if not family.skips(read, name)}
     arrays = {**renamed(read, kept, family.layer_names, family.changes)}
     for rule in family.extra_tensors:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..._base.checks import shown
+from ..._base.checks import InputError, shown
 from ...audit._keys import Keys
 
 #: Types of rotary positions for which transformers fills in the original length.
@@ -32,7 +32,7 @@ class Config:
     def __getitem__(self, name: str) -> Any:
         value = self.get(name)
         if value is None:
-            raise ValueError(f"config must have {name} for a GGUF file of {self.kind}, got {shown(value)}")
+            raise InputError(f"config must have {name} for a GGUF file of {self.kind}, got {shown(value)}")
         return value
 
     @property

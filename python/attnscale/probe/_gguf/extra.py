@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._base.checks import InputError
 from .config import Config
 
 #: A rule: tensors from the config alone.
@@ -43,6 +44,6 @@ def longrope(config: Config) -> dict[str, NDArray[Any]]:
     for name in ("long", "short"):
         factors = np.asarray(rope.get(f"{name}_factor", ()), np.float32)
         if factors.shape != (size,):
-            raise ValueError(f"{name}_factor must have {size} numbers, one a pair, got {len(factors)}")
+            raise InputError(f"{name}_factor must have {size} numbers, one a pair, got {len(factors)}")
         found[f"rope_factors_{name}.weight"] = factors
     return found

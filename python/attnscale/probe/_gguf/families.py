@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..._base.checks import shown
+from ..._base.checks import InputError, shown
 from . import extra, keys, names
 from .config import Config
 
@@ -61,7 +61,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "mixtral",
         "llama",
-        (*_LLAMA_KEYS, keys.expert_counts("num_local_experts")),
+        (*_LLAMA_KEYS, keys.expert_counts),
         layer_names=names.MIXTRAL,
         **_LLAMA,
         usual={**_EPS_5, **_8, "num_experts_per_tok": 2},
@@ -95,7 +95,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "qwen3_moe",
         "qwen3moe",
-        (keys.expert_counts("num_experts"), keys.expert_width("moe_intermediate_size")),
+        (keys.expert_counts, keys.expert_width("moe_intermediate_size")),
         usual={**_EPS_6, "num_key_value_heads": 4, "num_experts_per_tok": 8},
     ),
     Family(
@@ -119,7 +119,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "gpt_oss",
         "gpt-oss",
-        (keys.window, keys.expert_counts("num_local_experts"), keys.expert_width("intermediate_size")),
+        (keys.window, keys.expert_counts, keys.expert_width("intermediate_size")),
         layer_names=names.GPT_OSS,
         changes=names.GPT_OSS_EXPERTS,
         usual={**_EPS_5, **_8, "num_experts_per_tok": 4},
@@ -181,7 +181,7 @@ _BY_TYPE = {kind: family for family in FAMILIES for kind in family.types.split()
 def family_of(kind: Any) -> Family:
     """The row of a model type; an unknown one is refused."""
     if kind not in _BY_TYPE:
-        raise ValueError(
+        raise InputError(
             f"model_type must be one of {', '.join(sorted(_BY_TYPE))} for a GGUF file, got {shown(kind)}"
         )
     return _BY_TYPE[kind]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._base.checks import shown
+from ..._base.checks import InputError, shown
 from .config import Config
 
 Metadata = dict[str, Any]
@@ -104,9 +104,11 @@ def window_by_layer(config: Config) -> Metadata:
     return {**window(config), "attention.sliding_window_pattern": [x == "sliding_attention" for x in listed]}
 
 
-def expert_counts(name: str) -> Keys:
-    """The rule for numbers of experts; `name` is the key of the config with all of them."""
-    return lambda config: {"expert_count": config[name], "expert_used_count": config["num_experts_per_tok"]}
+def expert_counts(config: Config) -> Metadata:
+    """Numbers of experts, under any of the names that config classes have for all of them."""
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    name = next((each for each in names if config.get(each) is not None), names[0])
+    return {"expert_count": config[name], "expert_used_count": config["num_experts_per_tok"]}
 
 
 def expert_width(name: str) -> Keys:
@@ -128,7 +130,7 @@ def ministral3(config: Config) -> Metadata:
 
 def _stated(rope: dict[str, Any], name: str) -> Any:
     if rope.get(name) is None:
-        raise ValueError(f"rope_parameters must have {name} for a GGUF file, got {shown(rope)}")
+        raise InputError(f"rope_parameters must have {name} for a GGUF file, got {shown(rope)}")
     return rope[name]
 
 
@@ -172,7 +174,7 @@ def llama4(config: Config) -> Metadata:
     keys = {
         "feed_forward_length": config["intermediate_size_mlp"],
         "expert_feed_forward_length": config["intermediate_size"],
-        **expert_counts("num_local_experts")(config),
+        **expert_counts(config),
         "interleave_moe_layer_step": config["interleave_moe_layer_step"],
     }
     kinds = set(config.get("layer_types") or _llama4_kinds(config))
@@ -219,7 +221,7 @@ def deepseek(config: Config) -> Metadata:
             "attention.value_length": latent,
             "attention.key_length_mla": config["qk_nope_head_dim"] + turned,
             "attention.value_length_mla": config["v_head_dim"],
-            **expert_counts("n_routed_experts")(config),
+            **expert_counts(config),
             "expert_feed_forward_length": config["moe_intermediate_size"],
             "expert_group_count": config.get("n_group"),
             "expert_group_used_count": config.get("topk_group"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._base.checks import InputError
 from .config import Config
 
 Array = NDArray[Any]
@@ -206,5 +207,5 @@ def _gguf_name(config: Config, name: str, known: Mapping[str, str]) -> str:
         return f"{_GLOBAL[stem]}.{end}"
     match = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
     if match is None or match[2] not in known:
-        raise ValueError(f"tensor {name} has no place in a GGUF file of {config.kind}")
+        raise InputError(f"tensor {name} has no place in a GGUF file of {config.kind}")
     return f"blk.{match[1]}.{known[match[2]]}.{end}"

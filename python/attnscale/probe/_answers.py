@@ -44,7 +44,9 @@ def read_answers(path: str | os.PathLike[str]) -> list[Answered]:
         except (ValueError, TypeError, KeyError, AttributeError):
             if number == len(lines):  # cut short by a kill
                 continue
-            raise InputError(f"{file}, line {number}: must be an answer of a probe, got {shown(line)}") from None
+            raise InputError(
+                f"{file}, line {number}: must be an answer of a probe, got {shown(line)}"
+            ) from None
     if not found:
         raise InputError(f"{file} must hold answers of a probe, but no line names a checkpoint")
     return list(found.values())
@@ -60,4 +62,6 @@ def _add(found: dict[str, Answered], entry: dict[str, Any]) -> None:
         found[digest].refused[entry["prompt"]] = str(entry["refused"])
     else:
         row = {int(token): float(each) for token, each in entry["logprobs"].items()}
-        found[digest].rows[entry["prompt"]] = {token: each for token, each in row.items() if math.isfinite(each)}
+        found[digest].rows[entry["prompt"]] = {
+            token: each for token, each in row.items() if math.isfinite(each)
+        }

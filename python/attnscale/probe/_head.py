@@ -137,7 +137,13 @@ class Columns(NamedTuple):
 
 
 def columns(
-    head: Head, strength: Strength, pairs: list[Pair], cap: float, edge: float, prints: list[int], normed: float
+    head: Head,
+    strength: Strength,
+    pairs: list[Pair],
+    cap: float,
+    edge: float,
+    prints: list[int],
+    normed: float,
 ) -> Columns:
     """Fill the columns; `cap` and `edge` are strengths of queries, `prints` exponents of values."""
     q_size, k_size = _sizes(strength, normed)
@@ -145,7 +151,9 @@ def columns(
     taken = {channel for pair in pairs for channel in head.channels(pair.number)} | {head.plain}
     spare = [channel for channel in range(head.width) if channel not in taken]
 
-    def ask(token: int, channel: int, amount: float, aside: int, sign: float = 1.0, trim: int = lay.FULL) -> None:
+    def ask(
+        token: int, channel: int, amount: float, aside: int, sign: float = 1.0, trim: int = lay.FULL
+    ) -> None:
         along, rest = strength.share(amount, trim)
         query[channel, token] = sign * q_size * along
         if rest:

@@ -73,11 +73,18 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
         _softcap(expected, answers, out, scores, units)
     uncapped = _uncapped(out.softcap)
     if scores:
-        _multiplier(out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()]))
+        _multiplier(
+            out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()])
+        )
         gaps = [uncapped(score) - out.multipliers[first] * units[number] for number, score in scores.items()]
         out.noise = max(_LEAST, _MAD * float(np.median(np.abs(gaps))))
     if "plain" in answers and (found := _score(expected, answers, "plain", out.front)) is not None:
-        _multiplier(out, "unrotated", np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]), out.noise / abs(found))
+        _multiplier(
+            out,
+            "unrotated",
+            np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]),
+            out.noise / abs(found),
+        )
     _angles(expected, answers, out, uncapped, first)
     _far(expected, answers, out, uncapped)
     _edges(expected, answers, out)
@@ -112,7 +119,10 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
     if cap:
-        found = {token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999)) for token, each in found.items()}
+        found = {
+            token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999))
+            for token, each in found.items()
+        }
     return found
 
 
@@ -152,7 +162,9 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
         raise InputError("answers must have one to 'count', the first prompt: ask again")
     front = math.nan if found is None else found[1] / found[0] - about["rest"]
     if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
-        raise InputError("the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe")
+        raise InputError(
+            "the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe"
+        )
     out.front = round(front)
     for number, exponent in enumerate(expected["prints"]):
         name = f"print {number}"
@@ -161,7 +173,9 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
         shares = _shares(expected, answers, name, lay.READ + lay.CLASS_PRINT + number, out.front)
         seen = math.nan if shares is None else math.log2(shares[0] / shares[1] / shares[2])
         if not abs(seen - exponent) < 0.3:
-            raise InputError("the model that answered loaded another probe, or another layer's checkpoint of this one")
+            raise InputError(
+                "the model that answered loaded another probe, or another layer's checkpoint of this one"
+            )
 
 
 def _repeats(answers: Answers) -> float:
@@ -179,7 +193,11 @@ def _uncapped(cap: float | None) -> Callable[[float], float]:
 
 
 def _softcap(
-    expected: Mapping[str, Any], answers: Answers, out: Measured, scores: dict[int, float], units: dict[int, float]
+    expected: Mapping[str, Any],
+    answers: Answers,
+    out: Measured,
+    scores: dict[int, float],
+    units: dict[int, float],
 ) -> None:
     """The cap that makes of two large scores the difference that was seen."""
     found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
@@ -219,7 +237,11 @@ def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool
 
 
 def _angles(
-    expected: Mapping[str, Any], answers: Answers, out: Measured, uncapped: Callable[[float], float], first: str
+    expected: Mapping[str, Any],
+    answers: Answers,
+    out: Measured,
+    uncapped: Callable[[float], float],
+    first: str,
 ) -> None:
     cosines, sines = (_numbered(name, expected, answers, out.front) for name in ("cos", "sin"))
     scale = out.multipliers.get(first)

@@ -142,10 +142,18 @@ class ProbeReading(Tabled):
 
     def _variables(self) -> dict[str, Labelled]:
         rows = self.rows()
-        columns = {name: [row[name] for row in rows] for name in ("layer", "what", "asked", "answered", "error", "verdict", "slip")}
+        columns = {
+            name: [row[name] for row in rows]
+            for name in ("layer", "what", "asked", "answered", "error", "verdict", "slip")
+        }
         numbers = {"asked", "answered", "error"}
         return {
-            name: Labelled(("line",), np.array([np.nan if each is None else each for each in column] if name in numbers else column))
+            name: Labelled(
+                ("line",),
+                np.array(
+                    [np.nan if each is None else each for each in column] if name in numbers else column
+                ),
+            )
             for name, column in columns.items()
         }
 
@@ -159,7 +167,9 @@ class ProbeReading(Tabled):
                 notes.append(f"  layers {where}: the engine puts {each.front} word(s) before a prompt")
         engines = ", ".join(dict.fromkeys(each.engine for each in self.checkpoints if each.engine))
         title = f"{self.checkpoints[0].model_type} in {engines or 'an engine'}"
-        verdict = "  " + ("wrong: " + "; ".join(self.slips) if self.slips else "wrong" if self.wrong else "as asked")
+        verdict = "  " + (
+            "wrong: " + "; ".join(self.slips) if self.slips else "wrong" if self.wrong else "as asked"
+        )
         header = ("layers", "what", "asked", "answered", "error", "verdict")
         return Sheet(title, header, rows, (verdict, *notes))
 
@@ -225,7 +235,11 @@ def _shortened(rows: tuple[Row, ...]) -> list[Row]:
     out = [row for row in rows if row not in pairs]
     if pairs:
         told = [row for row in pairs if row.answered is not None]
-        count = f"angles of {len(told)} of {len(pairs)} pairs" if len(told) < len(pairs) else f"angles of {len(pairs)} pairs"
+        count = (
+            f"angles of {len(told)} of {len(pairs)} pairs"
+            if len(told) < len(pairs)
+            else f"angles of {len(pairs)} pairs"
+        )
         worst = max(told, key=_relative, default=None)
         wrong = sum(row.verdict == WRONG for row in pairs)
         place = next((number for number, row in enumerate(rows) if row in pairs), 0)
@@ -246,7 +260,13 @@ def _relative(row: Row) -> float:
 
 def _cells(row: Row) -> tuple[str, ...]:
     verdict = f"{row.verdict}: {row.slip}" if row.slip else row.verdict
-    return (row.what, _number(row.asked), _number(row.answered), "-" if row.error is None else f"{row.error:.1e}", verdict)
+    return (
+        row.what,
+        _number(row.asked),
+        _number(row.answered),
+        "-" if row.error is None else f"{row.error:.1e}",
+        verdict,
+    )
 
 
 def _number(value: float | None) -> str:
@@ -257,4 +277,6 @@ def _number(value: float | None) -> str:
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
     """The row with texts for numbers that JSON does not have."""
-    return {name: "none" if isinstance(each, float) and math.isinf(each) else each for name, each in row.items()}
+    return {
+        name: "none" if isinstance(each, float) and math.isinf(each) else each for name, each in row.items()
+    }

@@ -47,7 +47,10 @@ def judge(expected: Mapping[str, Any], seen: Measured) -> tuple[list[Row], list[
     angles, angle_slip = _angles(expected, seen)
     rows = [*scores, *angles, *_temperatures(expected, seen), *_others(expected, seen)]
     joined = _joined(expected, score_slip, angle_slip)
-    rows = [row._replace(slip=joined) if row.slip in (score_slip, angle_slip) and row.slip else row for row in rows]
+    rows = [
+        row._replace(slip=joined) if row.slip in (score_slip, angle_slip) and row.slip else row
+        for row in rows
+    ]
     slips = list(dict.fromkeys(row.slip for row in rows if row.verdict == WRONG and row.slip))
     return rows, slips
 
@@ -125,7 +128,11 @@ def _angles(expected: Mapping[str, Any], seen: Measured) -> tuple[list[Row], str
     """The angles of all pairs; a slip must explain all that are resolved."""
     pairs = expected["pairs"]
     asked = [pair["asked"] for pair in pairs]
-    rows = [_angle_row(pair, seen.angles.get(number)) for number, pair in enumerate(pairs)] if _was_asked(expected, "cos 0") else []
+    rows = (
+        [_angle_row(pair, seen.angles.get(number)) for number, pair in enumerate(pairs)]
+        if _was_asked(expected, "cos 0")
+        else []
+    )
     if all(row.verdict != WRONG for row in rows):
         return rows, ""
     fits = []
@@ -154,7 +161,8 @@ def _angle_row(pair: Mapping[str, Any], angle: Angle | None) -> Row:
 def _misfit(pairs: list[Mapping[str, Any]], angles: list[float], seen: Measured) -> float:
     """The largest difference from these angles, in standard errors."""
     gaps = [
-        abs(_turned(angle.value - angles[number] * pairs[number]["distance"])) / max(angle.error, _LEAST_ANGLE)
+        abs(_turned(angle.value - angles[number] * pairs[number]["distance"]))
+        / max(angle.error, _LEAST_ANGLE)
         for number, angle in seen.angles.items()
     ]
     return max(gaps, default=math.inf)
@@ -200,12 +208,19 @@ def _temperatures(expected: Mapping[str, Any], seen: Measured) -> list[Row]:
 def _temperature_slip(expected: Mapping[str, Any], rows: list[Row], error: float) -> str:
     known = {
         "temperature absent": [1.0 for _ in rows],
-        "temperature of the number of words, not of the position": [each["behind"] for each in expected["temperature"]],
-        "temperature of the position, not of the number of words": [each["before"] for each in expected["temperature"]],
+        "temperature of the number of words, not of the position": [
+            each["behind"] for each in expected["temperature"]
+        ],
+        "temperature of the position, not of the number of words": [
+            each["before"] for each in expected["temperature"]
+        ],
         "temperature twice": [each["asked"] ** 2 for each in expected["temperature"]],
     }
     for name, wanted in known.items():
-        if all(row.answered is None or _near(row.answered, each, error) for row, each in zip(rows, wanted, strict=True)):
+        if all(
+            row.answered is None or _near(row.answered, each, error)
+            for row, each in zip(rows, wanted, strict=True)
+        ):
             return name
     return "a temperature that no known slip gives"
 

@@ -52,7 +52,11 @@ def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
         option = _options.OPTIONS[flag]
         assert list(action.option_strings) == [*filter(None, [option.short]), option.flag]
         assert action.type is option.kind if option.kind else action.nargs == 0
-        assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag in ("--head-dim", "--k")
+        assert (
+            action.nargs == "+"
+            if option.several
+            else action.nargs in (None, 0) or flag in ("--head-dim", "--k")
+        )
         assert action.help
 
 

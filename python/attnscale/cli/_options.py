@@ -138,6 +138,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--kinds", "questions to ask", "KIND", several=True),
     Option("--longest", "tokens of the longest prompt", "N", whole(1)),
     Option("--gguf", "write GGUF files too, of these types", several=True, choices=_GGUF),
+    Option("--converter", "llama.cpp's convert_hf_to_gguf.py, to write the GGUF files with it", "FILE", Path),
     Option("--url", "address of a server with /v1/completions, or of llama.cpp's /completion", "URL"),
     Option("--transformers", "transformers, in this process", kind=None),
     Option("--llama-cpp", "llama.cpp, in this process, with this GGUF file", "FILE"),

@@ -45,7 +45,7 @@ def _add_write(parser: Parser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG")
     add_option(parser, "--output", metavar="DIR", help="the folder of the probe", required=True)
     add_option(parser, "--kinds", choices=KINDS)
-    add_option(parser, "--layer", "--longest", "--gguf")
+    add_option(parser, "--layer", "--longest", "--gguf", "--converter")
     add_option(parser, "--dtype", choices=DTYPES, help="type that the config names (default: float32)")
     add_outputs(parser, csv=False, plot=False)
 
@@ -86,7 +86,7 @@ def _write(options: argparse.Namespace) -> Answer:
     """Write the probe, and say how to go on."""
     folder = options.output
     check_folder(f"--output {folder}", folder)
-    names = ("kinds", "layer", "longest", "dtype", "gguf")
+    names = ("kinds", "layer", "longest", "dtype", "gguf", "converter")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     with bad_input():
         probe.write(options.config, folder, **given)
@@ -128,6 +128,6 @@ def _read(options: argparse.Namespace) -> Answer:
         "\n".join([table, *notes]),
         found.rows(),
         report=found.to_dict(),
-        drawing=Drawing(lambda ax: found.plot(ax=ax)),
+        drawing=Drawing(lambda figure: found.plot(figure=figure), panels=None),
         ends=ends,
     )

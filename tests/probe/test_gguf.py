@@ -365,7 +365,7 @@ def test_the_users_converter_is_run(tmp_path: Path) -> None:
     config = json.dumps(config_of("llama"))
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    program, out = tmp_path / "convert_hf_togguf.py", tmp_path / "out.gguf"
+    program, out = tmp_path / "convert_hf_to_gguf.py", tmp_path / "out.gguf"
     program.write_text(_CONVERTER)
     gguf.convert(tmp_path, out, program, "f16")
     assert out.read_text() == config
@@ -373,7 +373,7 @@ def test_the_users_converter_is_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ended with an error: at all$"):
         gguf.convert(tmp_path, out, program, "bf16")
     with pytest.raises(
-        ValueError, match=r"^converter must be convert_hf_togguf.py of llama.cpp, got '.*no.py'$"
+        ValueError, match=r"^converter must be convert_hf_to_gguf.py of llama.cpp, got '.*no.py'$"
     ):
         gguf.convert(tmp_path, out, tmp_path / "no.py", "f16")
     assert not out.exists()

@@ -118,7 +118,7 @@ class TestConverter:
     def test_its_file_has_the_same_tensors(self, tmp_path: Path, kind: str) -> None:
         """Bit for bit, in the same types; and the file is read by llama.cpp."""
         _, tensors = model_of(config_of(kind), tmp_path / "model")
-        converter = Path(str(_SOURCES)) / "convert_hf_togguf.py"
+        converter = Path(str(_SOURCES)) / "convert_hf_to_gguf.py"
         stored = "q8_0" if kind in ("llama", "gpt_oss", "deepseek_v3") else "f32"
         gguf.write_gguf(config_of(kind), tensors, tmp_path / "ours.gguf", stored)
         gguf.convert(tmp_path / "model", tmp_path / "theirs.gguf", converter, stored)

@@ -174,7 +174,7 @@ def columns(
     if head.plain is not None:
         ask(lay.PLAIN, head.plain, 1.0, len(pairs) + 3)
         key[head.plain, lay.PLAIN] = k_size
-    return Columns(query, key, _values(head, prints))
+    return Columns(query, key, _values(head, pairs, prints))
 
 
 def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
@@ -186,12 +186,15 @@ def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
     return exact * 2.0 ** (exponent - exponent // 2), exact * 2.0 ** (exponent // 2)
 
 
-def _values(head: Head, prints: list[int]) -> NDArray[np.float64]:
+def _values(head: Head, pairs: list[Pair], prints: list[int]) -> NDArray[np.float64]:
     value = np.zeros((head.value_width, lay.VOCABULARY))
     for token in range(lay.VOCABULARY):
         mark = lay.class_of(token)
         size = lay.FILLERS.get(token, lay.FULL) / lay.UNIT
         value[head.value_width - 1 if mark is None else mark, token] = size
+    value[lay.CLASS_CAP_LOW, lay.CAP_LOW] *= lay.CAP_GAIN
+    for n, pair in enumerate(pairs):
+        value[n, lay.KEY + n] *= pair.gain
     for token, exponent in zip(lay.PRINT, prints, strict=True):
         value[lay.class_of(token), token] *= 2.0**exponent
     return value

@@ -200,10 +200,11 @@ def _softcap(
     units: dict[int, float],
 ) -> None:
     """The cap that makes of two large scores the difference that was seen."""
-    found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
-    if found is None:
+    logits = logits_of(expected, "cap", answers["cap"])
+    large, small = (logits.get(lay.READ + mark, 0.0) for mark in (lay.CLASS_CAP, lay.CLASS_CAP_LOW))
+    if large <= 0 or small <= 0:
         return
-    seen = math.log(found[0] / found[1] * CAP_KEYS)
+    seen = math.log(large / small * CAP_KEYS * lay.CAP_GAIN)
     for _ in range(3):  # the small scores are capped a little, too
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]

@@ -28,13 +28,14 @@ class Prompt(NamedTuple):
     name: str
     tokens: list[int]
     product: float = 0.0
+    gain: float = 1.0  # of the value of the marked key
 
     def record(self) -> dict[str, Any]:
         """The numbers that reading an answer needs."""
-        marks: dict[str, int] = {}
+        marks: dict[str, float] = {}
         for token in self.tokens:
             if (mark := lay.class_of(token)) is not None:
-                marks[str(lay.READ + mark)] = marks.get(str(lay.READ + mark), 0) + 1
+                marks[str(lay.READ + mark)] = marks.get(str(lay.READ + mark), 0) + self.gain
         return {
             "tokens": len(self.tokens),
             "query": self.tokens[-1],
@@ -98,6 +99,11 @@ class Pair(NamedTuple):
     distance: int
     boost: float  # strength of the query of the sine
 
+    @property
+    def gain(self) -> float:
+        """The value of the key: beside many words a weight is too small for 16 bits."""
+        return float(2.0 ** round(math.log2(self.distance)))
+
 
 def pairs_of(subject: Subject) -> list[Pair]:
     """Pairs spread over all frequencies, each with a distance at which it turns by less than pi."""
@@ -117,7 +123,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
 
 def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     """All prompts; the first one counts the words that the query sees."""
-    out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.KEY, *lay.fill(3), lay.ZERO])]
+    out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.SELF, *lay.fill(3), lay.ZERO])]
     out += [
         Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO])
         for number, token in enumerate(lay.PRINT)
@@ -151,8 +157,8 @@ def _angles(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     for n, pair in enumerate(pairs):
         text = [lay.BOS, *lay.fill(4), lay.KEY + n, *lay.fill(pair.distance - 1)]
         product = subject.strength.product
-        found.append(Prompt(f"cos {n}", [*text, lay.COS + n], product(1.0)))
-        found.append(Prompt(f"sin {n}", [*text, lay.SIN + n], product(pair.boost)))
+        found.append(Prompt(f"cos {n}", [*text, lay.COS + n], product(1.0), pair.gain))
+        found.append(Prompt(f"sin {n}", [*text, lay.SIN + n], product(pair.boost), pair.gain))
     return found
 
 

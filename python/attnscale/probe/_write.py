@@ -20,6 +20,7 @@ from .._base.checks import InputError, choose, refusal
 from .._base.hints import hinted
 from .._files.gguf_writer import KINDS as GGUF_KINDS
 from .._files.safetensors import write_safetensors
+from .._core import __version__
 from ..audit import LayerPlan, ScalePlan, resolve
 from ..audit._keys import read_config
 from . import _layout as lay
@@ -184,8 +185,6 @@ def _about(
     prompts: list[Prompt],
 ) -> dict[str, Any]:
     """The content of expected.json."""
-    from .. import __version__
-
     layers = [each.index for each in whole if each.refusal is None and _alike(each, plan)]
     return {
         "format": FORMAT,

@@ -23,6 +23,8 @@ Answers = Mapping[str, Mapping[int, float]]
 
 #: Smallest error of a score: that of log-probabilities in single precision.
 _LEAST = 4e-6
+#: Relative spread beyond which numbers are of 16 or 8 bits, and the error that all scores then share.
+_SINGLE, _SHARED = 8e-6, 5e-4
 #: Standard deviation of normal errors by their median absolute deviation.
 _MAD = 1.4826
 
@@ -101,7 +103,12 @@ def _multiplier(out: Measured, kind: str, values: Any, error: float | None = Non
     middle = float(np.median(values))
     out.multipliers[kind] = middle
     many = _MAD * float(np.median(np.abs(values - middle))) / max(abs(middle), 1e-300)
-    out.spread[kind] = max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error
+    out.spread[kind] = _with_shared(max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error)
+
+
+def _with_shared(error: float) -> float:
+    """A relative error with that of roundings which all scores share."""
+    return math.hypot(error, _SHARED) if error > _SINGLE else error
 
 
 # ---------------------------------------------------------------- logits and scores
@@ -208,7 +215,7 @@ def _softcap(
     for _ in range(3):  # the small scores are capped a little, too
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
-        relative = _MAD * float(np.median(np.abs(values / np.median(values) - 1)))
+        relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
         if not _solve_cap(out, seen, high, relative):
             return
 

@@ -322,37 +322,27 @@ def _write_checkpoint(made: Checkpoint, folder: Path, formats: list[str], conver
 
 
 def _tokenizer() -> dict[str, Any]:
-    """The files of a tokenizer whose words are the numbers of the tokens."""
-    special = [
-        {
-            "id": number,
-            "content": text,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for number, text in enumerate(lay.SPECIAL)
-    ]
+    """The files of a tokenizer whose words are the numbers of the tokens; each is an added one, never cut."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     words = {lay.word(number): number for number in range(lay.VOCABULARY)}
-    model = {"type": "WordLevel", "vocab": words, "unk_token": lay.SPECIAL[lay.UNKNOWN]}
+    added = [
+        {"id": number, "content": text, **flags, "special": number < len(lay.SPECIAL)}
+        for text, number in words.items()
+    ]
+    unknown, first, last = lay.SPECIAL
     return {
         "tokenizer.json": {
             "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": special,
-            "normalizer": None,
+            "added_tokens": added,
             "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "post_processor": None,
-            "decoder": None,
-            "model": model,
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": unknown},
         },
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "unk_token": lay.SPECIAL[lay.UNKNOWN],
-            "bos_token": lay.SPECIAL[lay.BOS],
-            "eos_token": lay.SPECIAL[lay.EOS],
+            "add_bos_token": False,
+            "unk_token": unknown,
+            "pad_token": unknown,
+            "bos_token": first,
+            "eos_token": last,
         },
     }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .. import probe
 from .._grid.progress import watched
+from ..probe._checkpoint import DTYPES
 from ..probe._questions import KINDS
-from ..probe._write import DTYPES
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, Drawing, FoundError, bad_input, check_folder, table_of
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-
-if TYPE_CHECKING:
-    from ._questions import Pair
 
 #: Amplitude of queries and keys that a norm brings to its own length, far above the epsilon of the norm.
 _BEFORE_NORM = 64.0
@@ -60,6 +57,20 @@ class Head:
         return self.first_rotated + pair, self.first_rotated + pair + self.asked // 2
 
 
+class Pair(NamedTuple):
+    """A pair of channels that is asked."""
+
+    number: int  # among all pairs of the head
+    unscaled: float
+    distance: int
+    boost: float  # strength of the query of the sine
+
+    @property
+    def gain(self) -> float:
+        """The value of the key: beside many words a weight is too small for 16 bits."""
+        return float(2.0 ** round(math.log2(self.distance)))
+
+
 class Strength(NamedTuple):
     """Products of queries and keys, in units of that of strength 1.
 
@@ -81,7 +92,7 @@ class Strength(NamedTuple):
     most: float
 
     def share(self, strength: float, trim: int = lay.FULL) -> tuple[float, float]:
-        """Amplitude of a query along its key, and on a channel that no key has; `trim` makes it a little less."""
+        """Amplitude of a query along its key, a little less by `trim`, and on a channel that no key has."""
         along = trim / lay.FULL
         if self.length is None:
             return strength * along, 0.0

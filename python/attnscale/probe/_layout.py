@@ -17,8 +17,8 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 FILLERS = {3: 127, 4: 96, 5: 112, 6: 80, 7: 120, 8: 104, 9: 88, 10: 64}
 #: A query of zeros; two keys at the edge of a window, and their query; a query far from the start.
 ZERO, EDGE_IN, EDGE_OUT, EDGE, FAR = 11, 12, 13, 14, 15
-#: Keys of large scores and their query; a query on channels without rotation. A query lies in no block with one
-#: of another strength on the same channel.
+#: Keys of large scores and their query; a query on channels without rotation. Two queries of unequal strength
+#: on one channel lie in different blocks.
 CAP_HIGH, CAP_LOW, CAP, PLAIN = 17, 18, 208, 158
 #: Words whose values are the digest of the checkpoint.
 PRINT = range(20, 24)
@@ -29,8 +29,8 @@ READ, REST, SILENT = 160, 192, 224
 #: Classes of keys after those of pairs.
 CLASS_EDGE_IN, CLASS_EDGE_OUT, CLASS_CAP, CLASS_FAR, CLASS_PRINT, CLASS_PLAIN = 12, 13, 14, 15, 16, 20
 CLASS_CAP_LOW = 21
-#: Value of a key whose weight is tiny beside that of the other one.
-CAP_GAIN = 256.0
+#: Keys of the smaller score beside one of the larger, and their value: their weights are tiny.
+CAP_KEYS, CAP_GAIN = 16, 256.0
 #: Largest number of pairs of channels that are asked.
 PAIRS = 12
 
@@ -79,5 +79,5 @@ def fill(count: int) -> list[int]:
 
 
 def rest_of(tokens: Sequence[int]) -> float:
-    """The sum of the values on the coordinate of the rest: 1 for a word of no class, less for some fillers."""
+    """The sum of the values on the coordinate of the rest: 1 for a word of no class, less for fillers."""
     return sum(FILLERS.get(token, FULL) / FULL for token in tokens if class_of(token) is None)

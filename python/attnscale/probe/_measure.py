@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Numbers in the answers to a probe: multipliers, angles, temperatures, soft-cap, window and sink.
 
-A key of class c adds its weight to the logit of one word, all other keys add theirs to the logit of another.
-The quotient of the two logits is that of the weights, whatever follows the attention, and its logarithm is the
+A key of class c adds its weight to the logit of one word, all other keys add theirs to that of another. The
+quotient of the two logits is that of the weights, whatever follows the attention, and its logarithm is the
 score. The spread over pairs of channels that must agree tells how exact the engine is.
 """
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from .._base.checks import InputError
 from . import _layout as lay
-from ._questions import CAP_KEYS
 
 Answers = Mapping[str, Mapping[int, float]]
 
@@ -103,7 +102,9 @@ def _multiplier(out: Measured, kind: str, values: Any, error: float | None = Non
     middle = float(np.median(values))
     out.multipliers[kind] = middle
     many = _MAD * float(np.median(np.abs(values - middle))) / max(abs(middle), 1e-300)
-    out.spread[kind] = _with_shared(max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error)
+    out.spread[kind] = _with_shared(
+        max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error
+    )
 
 
 def _with_shared(error: float) -> float:
@@ -120,8 +121,8 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     silent = [each for token, each in row.items() if token != query and not lay.READ <= token <= lay.REST]
     if not silent:
         raise InputError(
-            f"answer to {name!r} must have the log-probability of a word that is not in the prompt, got {len(row)} "
-            "log-probabilities: ask for 5 or more"
+            f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got {len(row)}: "
+            "ask for 5 or more"
         )
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
@@ -136,7 +137,7 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
 def _shares(
     expected: Mapping[str, Any], answers: Answers, name: str, mark: int, front: int
 ) -> tuple[float, float, float] | None:
-    """Logits of a class and of the rest, and the quotient that equal scores would give; None if one is missing."""
+    """Logits of a class and of the rest, and their quotient for equal scores; None if one is missing."""
     logits, about = logits_of(expected, name, answers[name]), expected["prompts"][name]
     mine, rest = logits.get(mark, 0.0), logits.get(lay.REST, 0.0)
     if mine <= 0 or rest <= 0:
@@ -170,7 +171,7 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
     front = math.nan if found is None else found[1] / found[0] - about["rest"]
     if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
         raise InputError(
-            "the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe"
+            "the model that answered did not load this checkpoint: its log-probabilities follow none of its weights"
         )
     out.front = round(front)
     for number, exponent in enumerate(expected["prints"]):
@@ -211,7 +212,7 @@ def _softcap(
     large, small = (logits.get(lay.READ + mark, 0.0) for mark in (lay.CLASS_CAP, lay.CLASS_CAP_LOW))
     if large <= 0 or small <= 0:
         return
-    seen = math.log(large / small * CAP_KEYS * lay.CAP_GAIN)
+    seen = math.log(large / small * lay.CAP_KEYS * lay.CAP_GAIN)
     for _ in range(3):  # the small scores are capped a little, too
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]

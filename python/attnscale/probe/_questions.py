@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-from ._head import Head, Strength
+from ._head import Head, Pair, Strength
 
 #: Kinds of questions, as ``kinds=`` takes them.
 KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
 #: Angle that a pair is to turn without scaling, and the longest distance for it.
 TURN, FARTHEST = 2.2, 512
-#: Keys of the smaller score beside one of the larger.
-CAP_KEYS = 16
 _MARGIN = 40  # keys of a window that distances leave free
 
 
@@ -79,7 +77,6 @@ class Subject:
     window: int | None
     chunked: bool
     cap: float | None
-    sink: bool
     turning: tuple[int, ...]
     longest: int
     kinds: tuple[str, ...] = KINDS
@@ -89,20 +86,6 @@ class Subject:
     def still(self, strength: float) -> float:
         """The product of a query on the channel that turns least."""
         return self.strength.product(strength) * (self.still_gain if self.head.plain is not None else 1.0)
-
-
-class Pair(NamedTuple):
-    """A pair of channels that is asked."""
-
-    number: int  # among all pairs of the head
-    unscaled: float
-    distance: int
-    boost: float  # strength of the query of the sine
-
-    @property
-    def gain(self) -> float:
-        """The value of the key: beside many words a weight is too small for 16 bits."""
-        return float(2.0 ** round(math.log2(self.distance)))
 
 
 def pairs_of(subject: Subject) -> list[Pair]:
@@ -172,7 +155,7 @@ def _cap(subject: Subject) -> list[Prompt]:
     if subject.strength.most < cap_strength(subject):
         subject.skipped.append("soft-cap: q and k have fixed lengths, too short for it")
         return []
-    tokens = [lay.BOS, *[lay.CAP_LOW] * CAP_KEYS, lay.CAP_HIGH, lay.CAP]
+    tokens = [lay.BOS, *[lay.CAP_LOW] * lay.CAP_KEYS, lay.CAP_HIGH, lay.CAP]
     return [Prompt("cap", tokens, subject.still(cap_strength(subject)))]
 
 
@@ -215,6 +198,8 @@ def _temperatures(subject: Subject) -> list[Prompt]:
                 f"temperature at position {turn}: it needs a text of {turn + 1} words (--longest)"
             )
             continue
-        for place in (turn - 1, turn):
-            found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))
+        found += [
+            Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product)
+            for place in (turn - 1, turn)
+        ]
     return found

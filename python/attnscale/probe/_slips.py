@@ -152,12 +152,12 @@ def angle_slips(
     if rotation.kind == "linear":
         variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
     bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
-    for base in sorted(each for each in bases if each):
-        variants.append((f"base of other layers ({base:g})", replace(rotation, base=base)))
-        variants.append((f"base of other layers ({base:g}), unscaled", replace(unscaled, base=base)))
-    for other in (each.rotation for each in whole.layers if each.rotation is not None):
-        if other.rotated == rotation.rotated and other.kind != rotation.kind:
-            variants.append((f"{SCALINGS.get(other.kind, other.kind)} of other layers", other))
+    for theta in sorted(each for each in bases if each):
+        variants.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
+        variants.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
+    for one in (each.rotation for each in whole.layers if each.rotation is not None):
+        if one.rotated == rotation.rotated and one.kind != rotation.kind:
+            variants.append((f"{SCALINGS.get(one.kind, one.kind)} of other layers", one))
     if rotation.base != 10000.0:
         variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
     if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:

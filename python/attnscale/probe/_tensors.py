@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-from ._feed_forward import feed_forward
 from ._families import Family
+from ._feed_forward import feed_forward
 from ._head import Columns, Head
 from ._shrink import LATENT
 

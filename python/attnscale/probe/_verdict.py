@@ -251,6 +251,7 @@ def _window(asked: int, seen: Measured) -> Row:
     if len(seen.edges) < 2:
         return Row("window", asked, None, None, UNRESOLVED)
     (inside, outside), (second, beyond) = seen.edges[0], seen.edges[1]
+    found: float | None
     if outside:
         found, slip = (math.inf, "window absent") if beyond else (asked + 1, "window one long")
     elif not inside:

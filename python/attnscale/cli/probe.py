@@ -62,7 +62,7 @@ def _add_ask(parser: Parser) -> None:
     for flag, default in (("--timeout", "120"), ("--retries", "3"), ("--key-from", "OPENAI_API_KEY")):
         add_option(parser, flag, help=f"{OPTIONS[flag].meaning} (default: {default})")
     add_option(parser, "--dtype", help="type of the engine's numbers (default: float32)")
-    add_option(parser, "--attention", help=f"{OPTIONS['--attention'].meaning} (default: eager)")
+    add_option(parser, "--attention", help=f"{OPTIONS['--attention'].meaning} (default: the model's own)")
     add_option(parser, "--cache", help=f"{OPTIONS['--cache'].meaning} of llama.cpp (default: f32)")
     add_option(parser, "--flash", default=None)
     add_outputs(parser, csv=False, plot=False)

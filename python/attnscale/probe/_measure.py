@@ -121,8 +121,8 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     silent = [each for token, each in row.items() if token != query and not lay.READ <= token <= lay.REST]
     if not silent:
         raise InputError(
-            f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got {len(row)}: "
-            "ask for 5 or more"
+            f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "
+            f"{len(row)} others: ask for 5 or more"
         )
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
@@ -171,7 +171,7 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
     front = math.nan if found is None else found[1] / found[0] - about["rest"]
     if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
         raise InputError(
-            "the model that answered did not load this checkpoint: its log-probabilities follow none of its weights"
+            "the model that answered did not load this checkpoint: its log-probabilities follow other weights"
         )
     out.front = round(front)
     for number, exponent in enumerate(expected["prints"]):

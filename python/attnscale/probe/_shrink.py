@@ -56,7 +56,7 @@ def family_of(config: Config) -> Family:
         known = ", ".join(FAMILY)
         raise InputError(
             f"model_type must be one whose checkpoints can be written ({known}), got {shown(kind)}: a probe "
-            "needs the names of its tensors, its norms and its feed-forward layer, a row of probe/_families.py"
+            "needs the names of its tensors, norms and feed-forward layer, a row of probe/_families.py"
         )
     return FAMILY[kind]
 

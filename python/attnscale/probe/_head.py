@@ -15,7 +15,7 @@ from . import _layout as lay
 #: Amplitude of queries and keys that a norm brings to its own length, far above the epsilon of the norm.
 _BEFORE_NORM = 64.0
 #: Strongest query of a pair, where no norm sets its length.
-_MOST = 64.0
+_MOST = 128.0
 #: Score of a key that a query of strength 1 sees beside fillers of score 0.
 SCORE = 1.5
 

@@ -16,7 +16,7 @@ from ._head import Head, Pair, Strength
 #: Kinds of questions, as ``kinds=`` takes them.
 KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
 #: Angle that a pair is to turn without scaling, and the longest distance for it.
-TURN, FARTHEST = 2.2, 512
+TURN, FARTHEST = 2.2, 256
 _MARGIN = 40  # keys of a window that distances leave free
 
 

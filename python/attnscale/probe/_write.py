@@ -37,7 +37,7 @@ def write(
 
     One checkpoint for each kind of layer, in folders ``layer-N`` after the layer that speaks: config.json,
     model.safetensors, a tokenizer whose words are the ids (``<p12>``), ``prompts.jsonl`` and
-    ``expected.json``. Beside them lie ``probe.json`` and ``ask.py``, a program that asks without this package.
+    ``expected.json``. Beside them lie ``probe.json`` and ``ask.py``, which asks without this package.
 
     Parameters
     ----------

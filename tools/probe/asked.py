@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-import attnscale as at
+from attnscale import probe as attnscale_probe
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -103,4 +103,4 @@ def read(probe: Path, engine: Callable[[Path], AbstractContextManager[Engine]]) 
             lines.write(json.dumps({**about, "engine": "transformers", "expected": expected}) + "\n")
             for name, row in found.items():
                 lines.write(json.dumps({**about, "prompt": name, "logprobs": row}) + "\n")
-    return at.probe.read(file)
+    return attnscale_probe.read(file)

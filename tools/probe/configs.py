@@ -23,7 +23,7 @@ FAMILIES: dict[str, Keys] = {
     "llama": {**_WIDE, "rope_theta": 500000.0, "max_position_embeddings": 8192},
     "mistral": {**_WIDE, "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 32768, "sliding_window": None},
     "ministral3": {**_WIDE, "head_dim": 128, "max_position_embeddings": 262144},
-    "mixtral": {**_WIDE, "num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "max_position_embeddings": 32768, "sliding_window": None},
+    "mixtral": {**_WIDE, "head_dim": 128, "num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "max_position_embeddings": 32768, "sliding_window": None},
     "qwen2": {"hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 3, "rope_theta": 1e6, "max_position_embeddings": 32768},
     "qwen3": {**_WIDE, "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 40960, "attention_bias": False},
     "qwen3_moe": {
@@ -113,6 +113,8 @@ def scaled(family: str, scaling: str) -> Keys | None:
     if scaling == "temperature":
         return _tempered(config)
     if scaling == "mscale_equal" and family not in ("deepseek_v3", "ministral3"):
+        return None
+    if family == "phi3" and scaling not in ("plain", "longrope"):  # transformers refuses others
         return None
     rope = _rope(config, scaling)
     if family == "ministral3":

@@ -52,7 +52,11 @@ def test_every_option_is_one_of_the_vocabulary(command: str) -> None:
         option = _options.OPTIONS[flag]
         assert list(action.option_strings) == [*filter(None, [option.short]), option.flag]
         assert action.type is option.kind if option.kind else action.nargs == 0
-        assert action.nargs == "+" if option.several else action.nargs in (None, 0) or flag == "--head-dim"
+        assert (
+            action.nargs == "+"
+            if option.several
+            else action.nargs in (None, 0) or flag in ("--head-dim", "--k")
+        )
         assert action.help
 
 
@@ -64,9 +68,11 @@ def test_every_word_of_the_vocabulary_has_a_command() -> None:
 def test_every_command_prints_json_and_what_has_rows_csv() -> None:
     assert [command for command in COMMANDS if "--json" not in options_of(command)] == []
     without = {command for command in COMMANDS if "--csv" not in options_of(command)}
-    assert without == {"explain", "info", "store merge"}
+    assert without == {"explain", "info", "store merge", "probe write", "probe ask"}
     without = {command for command in COMMANDS if "--plot" not in options_of(command)}
-    assert without == {"explain", "info", "audit", "report", "store merge"}
+    assert without == {
+        *("explain", "info", "audit", "report", "store merge", "probe write", "probe ask"),
+    }
 
 
 def test_the_page_has_the_table() -> None:
@@ -81,7 +87,7 @@ def test_the_page_has_the_table() -> None:
         assert listed == users, option.flag
 
 
-@pytest.mark.parametrize("arguments", [[], ["mc"], ["store"]])
+@pytest.mark.parametrize("arguments", [[], ["mc"], ["store"], ["probe"]])
 def test_a_program_alone_shows_what_there_is(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

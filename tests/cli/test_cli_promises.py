@@ -43,8 +43,8 @@ RUNS = {
     "report": f"report {HEADS} --lengths 16 --laws log_n",
     "train": f"train {TINY} --seeds 2 --reduced",
 }
-#: Commands that take too long or need a model; only their start is tested.
-BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt"}
+#: Commands that take too long or need a model or answers; only their start is tested.
+BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt", "probe": "probe read answers.jsonl"}
 FIGURES = {"out": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
 DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
 

@@ -128,7 +128,11 @@ def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
     start = 0
     for name, tensor in tensors.items():
         kind, size = ("F32", 4) if tensor.dtype == np.float32 else ("BF16", 2)
-        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, start + size * tensor.size]}
+        header[name] = {
+            "dtype": kind,
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + size * tensor.size],
+        }
         start += size * tensor.size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

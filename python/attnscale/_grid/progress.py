@@ -21,7 +21,7 @@ _TELLING = 2.0
 Progress: TypeAlias = "bool | Callable[[int, Any], Any]"
 
 #: Style of a bar by its unit; a bar of many short pieces disappears when they are done.
-_BARS: dict[str, dict[str, Any]] = {"case": {}, "sample": {"unit_scale": True, "leave": False}}
+_BARS: dict[str, dict[str, Any]] = {"case": {}, "prompt": {}, "sample": {"unit_scale": True, "leave": False}}
 _BARS["pair"] = _BARS["sample"]
 
 
@@ -37,7 +37,7 @@ def check_progress(progress: Any) -> Progress:
 def reporter(
     progress: Progress, unit: str, total: int | None, start: int = 0
 ) -> Iterator[Callable[[int], Any]]:
-    """A function to report the number of finished cases, samples or pairs to (the `unit`).
+    """A function to report the number of finished cases, prompts, samples or pairs to (the `unit`).
 
     The `total` may be unknown (None). The bar's speed does not count the `start` of an earlier run.
     """

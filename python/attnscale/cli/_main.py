@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "a study that trains models",
     "store": "merge stores that were written on several machines",
     "audit": "the scale of attention in each layer, from a model's config.json",
+    "probe": "whether an engine applies the scaling that a config.json asks for",
     "diagnose": "entropy of a model's attention against length, by layer (needs torch and transformers)",
     "report": "one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
     "info": "version, SIMD level, threads, compiler, libraries",
@@ -39,7 +40,7 @@ exit status:
   0    done
   1    something could not be written: a file, or standard output, whose reader closed it
   2    bad input, in one line on standard error; --debug shows where it comes from
-  3    audit --strict found what it looks for
+  3    audit --strict or probe read --strict found what it looks for
   130  interrupted by Ctrl-C, with what was finished
 """
 
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int
     -------
     int
         Exit status: 0, or with one line on standard error 1 (something could not be written), 2 (bad input),
-        3 (audit --strict found what it looks for) or 130 (Ctrl-C). If the reader of standard output closed
+        3 (--strict found what it looks for) or 130 (Ctrl-C). If the reader of standard output closed
         it, 1 without a line.
 
     Examples

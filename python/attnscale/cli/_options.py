@@ -15,6 +15,8 @@ from .._base.checks import InputError, Refusal, meant, shown
 LAW_HELP = "NAME, 'NAME(parameter=value)' or a number, which multiplies q . k"
 #: Meaning of --part in commands that share work.
 PART_HELP = "compute the K-th of N parts, counted from 1, into a store that the parts share"
+#: Types of numbers of llama.cpp: in a GGUF file, and in a cache of keys and values.
+_GGUF = ("f32", "f16", "bf16", "q8_0")
 #: Sizes and positions are int64 in the core.
 _MOST = 2**63 - 1
 
@@ -100,7 +102,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--normalizer", "NAME or 'NAME(parameter=value)'", "NAME", several=True),
     Option("--points", "number of points", "N", whole(2)),
     Option("--dim", "coordinates of a point", "D", whole(1)),
-    Option("--k", "dimensions to project to", "K", whole(1), several=True),
+    Option("--k", "dimensions to project to", "K", whole(1)),
     Option("--kind", "of a model: self- or cross-attention; of mc: entries of the projection", several=True),
     Option("--eps", "tolerances for squared distances", "E", real, several=True),
     Option("--heads", "queries and keys of a model: a file as for entropy", "FILE", Path, several=True),
@@ -133,6 +135,20 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--against", "differences from another config", "FILE", Path),
     Option("--against-framework", "known differences of a framework"),
     Option("--strict", "exit status 3 if there are warnings or requested differences", kind=None),
+    Option("--kinds", "questions to ask", "KIND", several=True),
+    Option("--longest", "tokens of the longest prompt", "N", whole(1)),
+    Option("--gguf", "write GGUF files too, of these types", several=True, choices=_GGUF),
+    Option("--converter", "llama.cpp's convert_hf_to_gguf.py, to write the GGUF files with it", "FILE", Path),
+    Option("--url", "address of a server with /v1/completions, or of llama.cpp's /completion", "URL"),
+    Option("--transformers", "transformers, in this process", kind=None),
+    Option("--llama-cpp", "llama.cpp, in this process, with this GGUF file", "FILE"),
+    Option("--mlx", "mlx-lm, in this process", kind=None),
+    Option("--timeout", "seconds to wait for an answer", "S", real),
+    Option("--retries", "further tries after errors that may pass", "N", whole(0)),
+    Option("--key-from", "environment variable that holds the server's key", "NAME"),
+    Option("--attention", "implementation of attention, as transformers names it"),
+    Option("--cache", "type of cached keys and values", choices=_GGUF),
+    Option("--flash", "flash attention", kind=None),
     Option("--quantity", "columns of the table", several=True),
     Option("--samples", "samples for each row of the table", "N", whole(1)),
     Option("--target-error", "instead: until the standard error is E", "E", real),
@@ -174,6 +190,7 @@ _PARAMETERS = {
     "law": "--laws",
     "lengths": "--n",
     "framework": "--against-framework",
+    "file": "--llama-cpp",
 }
 
 #: Names of options in other programs and commands.

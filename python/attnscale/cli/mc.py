@@ -92,7 +92,7 @@ def _add_parameter(parser: argparse.ArgumentParser, parameter: Parameter, declar
     if parameter.default:
         meaning = _MEANINGS.get(parameter.flag, OPTIONS[parameter.flag].meaning)
         changes["help"] = f"{meaning} (default: {parameter.default})"
-    if parameter.name == "head_dim":
+    if parameter.name in ("head_dim", "k"):
         changes["nargs"] = "+"
     if choices := declared.choices.get(parameter.name):
         changes["choices"] = choices

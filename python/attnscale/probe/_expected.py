@@ -40,7 +40,12 @@ def turning_points(plan: LayerPlan, longest: int) -> tuple[int, ...]:
 
 
 def expected_of(
-    config: Mapping[str, Any], plan: LayerPlan, whole: ScalePlan, subject: Subject, pairs: list[Pair], prompts: list[Prompt]
+    config: Mapping[str, Any],
+    plan: LayerPlan,
+    whole: ScalePlan,
+    subject: Subject,
+    pairs: list[Pair],
+    prompts: list[Prompt],
 ) -> dict[str, Any]:
     """All numbers that reading answers needs, in types of JSON."""
     unscaled = unscaled_rotation(plan, whole)
@@ -55,9 +60,7 @@ def expected_of(
         "scaling": "" if plan.rotation is None else SCALINGS.get(plan.rotation.kind, ""),
         "multiplier": {kind: _multiplier(plan, 0, kind) for kind in kinds},
         "score_slips": [slip._asdict() for slip in score_slips(config, plan)],
-        "pairs": [
-            {**pair._asdict(), "asked": float(asked[pair.number])} for pair in pairs
-        ],
+        "pairs": [{**pair._asdict(), "asked": float(asked[pair.number])} for pair in pairs],
         "angle_slips": {
             name: [float(each[number]) for number in numbers]
             for name, each in angle_slips(config, plan, whole, unscaled).items()
@@ -93,10 +96,18 @@ def same_answer(whole: ScalePlan, small: ScalePlan, layer: int) -> bool:
     here, there = whole.layer(layer), small.layer(layer)
     where = np.array([0, 1, 100, 5000, 70000])
     if (here.kind, here.rotated, here.head_dim, here.window, here.softcap, here.sink) != (
-        there.kind, there.rotated, there.head_dim, there.window, there.softcap, there.sink
+        there.kind,
+        there.rotated,
+        there.head_dim,
+        there.window,
+        there.softcap,
+        there.sink,
     ):
         return False
-    if any(not np.allclose(here.multipliers(where, kind), there.multipliers(where, kind), rtol=1e-12) for kind in here.channel_kinds):
+    if any(
+        not np.allclose(here.multipliers(where, kind), there.multipliers(where, kind), rtol=1e-12)
+        for kind in here.channel_kinds
+    ):
         return False
     return _same(_frequencies(here.rotation), _frequencies(there.rotation))
 

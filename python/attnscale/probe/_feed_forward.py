@@ -21,13 +21,20 @@ def feed_forward(small: dict[str, Any], family: Family, layer: int) -> Tensors:
 def _dense(small: dict[str, Any], family: Family, layer: int) -> Tensors:
     if family.fused or family.fused_mlp:
         hidden, inner = small["hidden_size"], small["intermediate_size"]
-        return {"mlp.gate_up_proj.weight": _zeros(2 * inner, hidden), "mlp.down_proj.weight": _zeros(hidden, inner)}
+        return {
+            "mlp.gate_up_proj.weight": _zeros(2 * inner, hidden),
+            "mlp.down_proj.weight": _zeros(hidden, inner),
+        }
     biased = bool(small.get("mlp_bias"))
     return _gated("mlp.", small["hidden_size"], small["intermediate_size"], biased=biased)
 
 
 def _gated(
-    start: str, hidden: int, inner: int, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"), biased: bool = False
+    start: str,
+    hidden: int,
+    inner: int,
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    biased: bool = False,
 ) -> Tensors:
     out: Tensors = {}
     for name in names:

@@ -80,15 +80,16 @@ class Strength(NamedTuple):
     unit: float
     most: float
 
-    def share(self, strength: float) -> tuple[float, float]:
-        """Amplitude of a query along its key, and on a channel that no key has."""
+    def share(self, strength: float, trim: int = lay.FULL) -> tuple[float, float]:
+        """Amplitude of a query along its key, and on a channel that no key has; `trim` makes it a little less."""
+        along = trim / lay.FULL
         if self.length is None:
-            return strength, 0.0
-        return 1.0, 0.0 if strength >= self.most else self.most / strength
+            return strength * along, 0.0
+        return along, 0.0 if strength >= self.most else self.most / strength
 
-    def product(self, strength: float) -> float:
+    def product(self, strength: float, trim: int = lay.FULL) -> float:
         """The product of a query of this strength and its key."""
-        along, aside = self.share(strength)
+        along, aside = self.share(strength, trim)
         if self.length is None:
             return self.unit * along
         return self.length * along / math.hypot(along, aside)
@@ -136,7 +137,13 @@ class Columns(NamedTuple):
 
 
 def columns(
-    head: Head, strength: Strength, pairs: list[Pair], cap: float, edge: float, prints: list[int], normed: float
+    head: Head,
+    strength: Strength,
+    pairs: list[Pair],
+    cap: float,
+    edge: float,
+    prints: list[int],
+    normed: float,
 ) -> Columns:
     """Fill the columns; `cap` and `edge` are strengths of queries, `prints` exponents of values."""
     q_size, k_size = _sizes(strength, normed)
@@ -144,8 +151,10 @@ def columns(
     taken = {channel for pair in pairs for channel in head.channels(pair.number)} | {head.plain}
     spare = [channel for channel in range(head.width) if channel not in taken]
 
-    def ask(token: int, channel: int, amount: float, aside: int, sign: float = 1.0) -> None:
-        along, rest = strength.share(amount)
+    def ask(
+        token: int, channel: int, amount: float, aside: int, sign: float = 1.0, trim: int = lay.FULL
+    ) -> None:
+        along, rest = strength.share(amount, trim)
         query[channel, token] = sign * q_size * along
         if rest:
             query[spare[aside], token] = q_size * rest
@@ -153,7 +162,8 @@ def columns(
     for n, pair in enumerate(pairs):
         first, second = head.channels(pair.number)
         key[first, [lay.SELF + n, lay.KEY + n]] = k_size
-        ask(lay.SELF + n, first, 1.0, n)
+        ask(lay.SELF + n, first, 1.0, n, trim=lay.TRIMS[n])
+        ask(lay.SELF + lay.UNUSED + n, first, 1.0, n)  # gives the block of 8-bit numbers its scale
         ask(lay.COS + n, first, 1.0, n)
         ask(lay.SIN + n, second, pair.boost, n, sign=-1.0)
     still = head.plain if head.plain is not None else head.channels(pairs[-1].number)[0]

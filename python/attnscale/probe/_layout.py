@@ -32,6 +32,10 @@ PAIRS = 12
 
 #: The integers of an amplitude that float16, bfloat16 and blocks of 8 bits hold exactly, and their unit.
 FULL, UNIT = 127, 128.0
+#: Queries of one strength are trimmed to so many units, so that their scores are not rounded alike.
+TRIMS = (127, 125, 119, 113, 109, 103, 101, 97, 89, 83, 79, 73)
+#: Offset of words that no prompt has.
+UNUSED = 16
 
 
 def class_of(token: int) -> int | None:

@@ -68,17 +68,23 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     out.repeats = _repeats(answers)
     first = _kind_of_self(expected)
     scores = _numbered("self", expected, answers, out.front)
-    if scores:
-        values = np.array(list(scores.values()))
-        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(values - np.median(values)))))
+    units = {number: expected["prompts"][f"self {number}"]["product"] for number in scores}
     if expected["softcap"] and "cap" in answers and scores:
-        _softcap(expected, answers, out, float(np.median(values)))
+        _softcap(expected, answers, out, scores, units)
     uncapped = _uncapped(out.softcap)
     if scores:
-        product = expected["prompts"]["self 0"]["product"]
-        _multiplier(out, first, np.array([uncapped(score) for score in scores.values()]) / product)
+        _multiplier(
+            out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()])
+        )
+        gaps = [uncapped(score) - out.multipliers[first] * units[number] for number, score in scores.items()]
+        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(gaps))))
     if "plain" in answers and (found := _score(expected, answers, "plain", out.front)) is not None:
-        _multiplier(out, "unrotated", np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]), out.noise / abs(found))
+        _multiplier(
+            out,
+            "unrotated",
+            np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]),
+            out.noise / abs(found),
+        )
     _angles(expected, answers, out, uncapped, first)
     _far(expected, answers, out, uncapped)
     _edges(expected, answers, out)
@@ -113,7 +119,10 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
     if cap:
-        found = {token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999)) for token, each in found.items()}
+        found = {
+            token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999))
+            for token, each in found.items()
+        }
     return found
 
 
@@ -153,7 +162,9 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
         raise InputError("answers must have one to 'count', the first prompt: ask again")
     front = math.nan if found is None else found[1] / found[0] - about["rest"]
     if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
-        raise InputError("the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe")
+        raise InputError(
+            "the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe"
+        )
     out.front = round(front)
     for number, exponent in enumerate(expected["prints"]):
         name = f"print {number}"
@@ -162,7 +173,9 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
         shares = _shares(expected, answers, name, lay.READ + lay.CLASS_PRINT + number, out.front)
         seen = math.nan if shares is None else math.log2(shares[0] / shares[1] / shares[2])
         if not abs(seen - exponent) < 0.3:
-            raise InputError("the model that answered loaded another probe, or another layer's checkpoint of this one")
+            raise InputError(
+                "the model that answered loaded another probe, or another layer's checkpoint of this one"
+            )
 
 
 def _repeats(answers: Answers) -> float:
@@ -179,22 +192,37 @@ def _uncapped(cap: float | None) -> Callable[[float], float]:
     return lambda score: cap * math.atanh(min(max(score / cap, -0.999999), 0.999999))
 
 
-def _softcap(expected: Mapping[str, Any], answers: Answers, out: Measured, score: float) -> None:
+def _softcap(
+    expected: Mapping[str, Any],
+    answers: Answers,
+    out: Measured,
+    scores: dict[int, float],
+    units: dict[int, float],
+) -> None:
     """The cap that makes of two large scores the difference that was seen."""
     found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
     if found is None:
         return
     seen = math.log(found[0] / found[1] * CAP_KEYS)
-    high = score / expected["prompts"]["self 0"]["product"] * expected["prompts"]["cap"]["product"]
+    for _ in range(3):  # the small scores are capped a little, too
+        values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
+        high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
+        relative = _MAD * float(np.median(np.abs(values / np.median(values) - 1)))
+        if not _solve_cap(out, seen, high, relative):
+            return
+
+
+def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool:
+    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one."""
     low = high * 64 / lay.FULL
-    noise = max(out.noise, 1e-4, out.noise / abs(score) * high)
+    noise = max(out.noise, 1e-4, relative * high)
 
     def difference(cap: float) -> float:
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))
 
     if seen > high - low - 4 * noise:
         out.softcap = math.inf
-        return
+        return False
     least, most = 1.0, 1e6
     for _ in range(100):
         middle = math.sqrt(least * most)
@@ -202,13 +230,18 @@ def _softcap(expected: Mapping[str, Any], answers: Answers, out: Measured, score
     out.softcap = middle
     step = middle * 1e-3
     out.softcap_error = noise / max(abs(difference(middle + step) - difference(middle)) / step, 1e-12)
+    return True
 
 
 # ---------------------------------------------------------------- angles, temperatures, windows, sinks
 
 
 def _angles(
-    expected: Mapping[str, Any], answers: Answers, out: Measured, uncapped: Callable[[float], float], first: str
+    expected: Mapping[str, Any],
+    answers: Answers,
+    out: Measured,
+    uncapped: Callable[[float], float],
+    first: str,
 ) -> None:
     cosines, sines = (_numbered(name, expected, answers, out.front) for name in ("cos", "sin"))
     scale = out.multipliers.get(first)

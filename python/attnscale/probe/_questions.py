@@ -118,7 +118,10 @@ def pairs_of(subject: Subject) -> list[Pair]:
 def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     """All prompts; the first one counts the words that the query sees."""
     out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.KEY, *lay.fill(3), lay.ZERO])]
-    out += [Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO]) for number, token in enumerate(lay.PRINT)]
+    out += [
+        Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO])
+        for number, token in enumerate(lay.PRINT)
+    ]
     if "scale" in subject.kinds:
         out += _scales(subject, pairs)
     if "angles" in subject.kinds:
@@ -133,9 +136,10 @@ def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
 
 
 def _scales(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
-    one = subject.strength.product(1.0)
+    product = subject.strength.product
     found = [
-        Prompt(f"self {n}", [lay.BOS, *lay.fill(3 + n), lay.SELF + n], one) for n in range(len(pairs))
+        Prompt(f"self {n}", [lay.BOS, *lay.fill(3 + n), lay.SELF + n], product(1.0, lay.TRIMS[n]))
+        for n in range(len(pairs))
     ]
     if subject.head.plain is not None:
         found.append(Prompt("plain", [lay.BOS, *lay.fill(6), lay.PLAIN], subject.still(1.0)))
@@ -201,7 +205,9 @@ def _temperatures(subject: Subject) -> list[Prompt]:
     product = subject.still(edge_strength(subject.strength))
     for turn in subject.turning:
         if turn + 1 > subject.longest:
-            subject.skipped.append(f"temperature at position {turn}: it needs a text of {turn + 1} words (--longest)")
+            subject.skipped.append(
+                f"temperature at position {turn}: it needs a text of {turn + 1} words (--longest)"
+            )
             continue
         for place in (turn - 1, turn):
             found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))

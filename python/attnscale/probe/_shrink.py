@@ -86,7 +86,10 @@ def small_config(config: Config, family: Family, dtype: str) -> dict[str, Any]:
             small[name] = INNER
     small |= _feed_forward(config, family)
     if family.latent:
-        small |= {"kv_lora_rank": LATENT, **({"q_lora_rank": LATENT} if config.get("q_lora_rank", 1536) else {})}
+        small |= {
+            "kv_lora_rank": LATENT,
+            **({"q_lora_rank": LATENT} if config.get("q_lora_rank", 1536) else {}),
+        }
     return small
 
 

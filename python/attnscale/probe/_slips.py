@@ -86,9 +86,19 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
     given = {name: rope[name] for name in ("attention_factor", "mscale", "mscale_all_dim") if rope.get(name)}
     both = {"mscale", "mscale_all_dim"} <= given.keys()
     if given:
-        first = "attention_factor" if "attention_factor" in given else "mscale pair" if both else next(iter(given))
+        first = (
+            "attention_factor"
+            if "attention_factor" in given
+            else "mscale pair"
+            if both
+            else next(iter(given))
+        )
         found.append((f"{first} ignored", usual, others))
-    parts = {name: (0.1 * given[name] * math.log(size) + 1) ** 2 for name in ("mscale", "mscale_all_dim") if name in given}
+    parts = {
+        name: (0.1 * given[name] * math.log(size) + 1) ** 2
+        for name in ("mscale", "mscale_all_dim")
+        if name in given
+    }
     if both:
         found.append(("mscale_all_dim ignored", parts["mscale"], others))
     if not math.isclose(others, 1.0):  # a factor on all channels
@@ -133,7 +143,12 @@ def angle_slips(
         for name, other in (("long_factor", "short_factor"), ("short_factor", "long_factor")):
             variants.append((f"{name} in a short text", _with(rotation, **{other: given.get(name)})))
     if given.get("factor") and rotation.kind != "linear":
-        variants.append(("linear scaling in its place", replace(unscaled, kind="linear", parameters=(("factor", given["factor"]),))))
+        variants.append(
+            (
+                "linear scaling in its place",
+                replace(unscaled, kind="linear", parameters=(("factor", given["factor"]),)),
+            )
+        )
     if rotation.kind == "linear":
         variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
     bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}

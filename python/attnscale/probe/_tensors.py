@@ -105,7 +105,9 @@ def tensors_of(
         if family.before:
             out[f"{at}{family.before}.weight"] = _full(hidden, norms.weight - shift)
         if family.after:
-            out[f"{at}{family.after}.weight"] = _full(hidden, _power(norms.stream / math.sqrt(hidden)) - shift)
+            out[f"{at}{family.after}.weight"] = _full(
+                hidden, _power(norms.stream / math.sqrt(hidden)) - shift
+            )
         for name in family.others:
             out[f"{at}{name}.weight"] = _full(hidden, 1.0 - shift)
         part = _latent if family.latent else _attention
@@ -197,9 +199,7 @@ def _output(
     return out
 
 
-def _small_parts(
-    small: dict[str, Any], family: Family, head: Head, gains: tuple[float, float]
-) -> Tensors:
+def _small_parts(small: dict[str, Any], family: Family, head: Head, gains: tuple[float, float]) -> Tensors:
     """Norms of q and k, and sinks."""
     out: Tensors = {}
     shift = 1.0 if family.plus_one else 0.0

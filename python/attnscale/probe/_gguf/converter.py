@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A GGUF file by a user's own converter of llama.cpp, as it is installed, in a process of its own.
+
+The converter knows tokenizers by the hash of a text's tokens, and none with words for ids. So it is given a
+copy of the folder with a tokenizer in the form of GPT-2's, and that one hash is answered with GPT-2's (for
+Gemma 2, a list of words in place of a SentencePiece model). All else is the converter's own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..._base.checks import InputError, choose, shown
+from ..._files.gguf_writer import KINDS
+from .keys import token_names
+
+_SECONDS = 600
+
+#: Names for tokens 0 and 2 that the converter of a family looks up.
+_ENDS = {"glm4": ("<|user|>", "<|endoftext|>")}
+
+#: Program before the converter, which answers for the tokenizer.
+_PROGRAM = r"""
+import hashlib, re, runpy, sys, types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+class Known:
+    def hexdigest(self):
+        return "3ce83efda5659b07b1ad37ca97ca5797ea4285d9b9ab0dc679e4a720c9da7454"
+
+def sha256(data=b"", _real=hashlib.sha256, **options):
+    listed = isinstance(data, bytes) and re.fullmatch(rb"\[[\d, ]*\]", data)
+    return Known() if listed else _real(data, **options)
+
+class Words:
+    def LoadFromFile(self, path): self.words = Path(path).read_text().split()
+    def vocab_size(self): return len(self.words)
+    def IdToPiece(self, number): return self.words[number]
+    def GetScore(self, number): return 0.0
+    def IsUnknown(self, number): return number == 0
+    def IsControl(self, number): return number in (1, 2)
+    def IsUnused(self, number): return False
+    def IsByte(self, number): return False
+
+hashlib.sha256 = sha256
+sys.modules["sentencepiece"] = words = types.ModuleType("sentencepiece")
+words.__spec__, words.SentencePieceProcessor = ModuleSpec("sentencepiece", None), Words
+sys.argv.pop(0)
+sys.path.insert(0, str(Path(sys.argv[0]).parent))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def convert(folder: Path, out: Path, converter: Path, kind: str = "f32") -> None:
+    """Write a checkpoint as GGUF by llama.cpp's own converter.
+
+    Parameters
+    ----------
+    folder : Path
+        A checkpoint of a probe.
+    out : Path
+        The file to write.
+    converter : Path
+        The user's ``convert_hf_to_gguf.py``; this Python must have what it needs, as torch and transformers.
+    kind : {"f32", "f16", "bf16", "q8_0"}
+        Type of the matrices.
+
+    Raises
+    ------
+    InputError
+        If the converter is not there, or ends with an error: its last line is told.
+    """
+    choose("kind", kind, tuple(KINDS))
+    if not converter.is_file():
+        raise InputError(f"converter must be convert_hf_to_gguf.py of llama.cpp, got {shown(str(converter))}")
+    with tempfile.TemporaryDirectory() as place:
+        copy, made = Path(place) / "checkpoint", Path(place) / "made.gguf"
+        _copy(folder, copy)
+        options = ["--outfile", str(made), "--outtype", kind, "--no-lazy"]
+        command = [sys.executable, "-c", _PROGRAM, str(converter.resolve()), str(copy), *options]
+        _run(command, converter)
+        if not made.is_file():
+            raise InputError(f"{converter} ended well and wrote no file")
+        temporary = out.with_name(f"{out.name}.tmp")
+        temporary.write_bytes(made.read_bytes())
+        temporary.replace(out)
+
+
+def _run(command: list[str], converter: Path) -> None:
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{converter} took more than {_SECONDS} s") from None
+    if found.returncode:
+        lines = [line for line in found.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        raise InputError(f"{converter} ended with an error: {lines[-1].strip()}")
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """The checkpoint with a tokenizer that the converter accepts."""
+    copy.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (copy / name).symlink_to((folder / name).resolve())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for name, content in _tokenizer(config).items():
+        (copy / name).write_text(content, encoding="utf-8")
+
+
+def _tokenizer(config: dict[str, Any]) -> dict[str, str]:
+    """Files of a tokenizer by name: every word is an added one, so no text is cut inside it."""
+    first, last = _ENDS.get(config["model_type"], ("<unk>", "</s>"))
+    words = [first, "<s>", last, *token_names(config["vocab_size"])[3:]]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [{"content": word, **flags, "special": number < 3} for number, word in enumerate(words)]
+    whole = {
+        "version": "1.0",
+        "added_tokens": [{"id": number, **each} for number, each in enumerate(added)],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: n for n, word in enumerate(words)},
+            "unk_token": first,
+        },
+    }
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False}
+    about |= {"unk_token": first, "pad_token": first, "bos_token": "<s>", "eos_token": last}
+    files = {"merges.txt": "a b\n"}  # without a merge the key is left out, and llama.cpp refuses the file
+    if config["model_type"] == "phi3":
+        about["tokenizer_class"] = "GPT2Tokenizer"
+    if config["model_type"] == "gemma2":
+        files["tokenizer.model"] = " ".join(words)
+        about["added_tokens_decoder"] = {str(number): each for number, each in enumerate(added)}
+    files["tokenizer_config.json"] = json.dumps(about)
+    return files | {"tokenizer.json": json.dumps(whole)}

@@ -12,7 +12,17 @@ from typing import Any
 Keys = dict[str, Any]
 
 #: Scalings, in the order of tables.
-SCALINGS = ("plain", "yarn", "yarn_factor", "mscale", "mscale_equal", "linear", "llama3", "longrope", "temperature")
+SCALINGS = (
+    "plain",
+    "yarn",
+    "yarn_factor",
+    "mscale",
+    "mscale_equal",
+    "linear",
+    "llama3",
+    "longrope",
+    "temperature",
+)
 
 _LOCAL = ["sliding_attention"] * 3 + ["full_attention"]
 _HEADS: Keys = {"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 3}
@@ -147,7 +157,12 @@ def _rope(config: Keys, scaling: str) -> Keys | None:
     if kind == "linear":
         found["factor"] = 4.0
     if kind == "llama3":
-        found |= {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": original}
+        found |= {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": original,
+        }
     if kind == "longrope":
         found |= _lists(rotated_channels(config) // 2)
     return found | _OWN.get((family, scaling), {})
@@ -155,7 +170,11 @@ def _rope(config: Keys, scaling: str) -> Keys | None:
 
 def rotated_channels(config: Keys) -> int:
     """Channels of a head that turn."""
-    width = config.get("qk_rope_head_dim") or config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    width = (
+        config.get("qk_rope_head_dim")
+        or config.get("head_dim")
+        or config["hidden_size"] // config["num_attention_heads"]
+    )
     return int(width * config.get("partial_rotary_factor", 1.0))
 
 
@@ -180,12 +199,17 @@ def _tempered(config: Keys) -> Keys | None:
 
 def _in_one(config: Keys, rope: Keys) -> Keys:
     """The spelling of transformers 5: one group of keys, with the base."""
-    return {**config, "rope_parameters": {"rope_theta": 1e6, "original_max_position_embeddings": 16384, **rope}}
+    return {
+        **config,
+        "rope_parameters": {"rope_theta": 1e6, "original_max_position_embeddings": 16384, **rope},
+    }
 
 
 def _by_kind(config: Keys, rope: Keys) -> Keys:
     """The spelling of transformers 5 for kinds of layers that differ."""
-    left = {name: value for name, value in config.items() if name not in ("rope_theta", "rope_local_base_freq")}
+    left = {
+        name: value for name, value in config.items() if name not in ("rope_theta", "rope_local_base_freq")
+    }
     return {
         **left,
         "rope_parameters": {

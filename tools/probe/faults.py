@@ -70,7 +70,9 @@ def rope_with(**values: Any) -> Fault:
     def misread(config: Any) -> None:
         for rope in _ropes(config):
             for name, value in values.items():
-                rope[name] = rope.get(value, getattr(config, value, value)) if isinstance(value, str) else value
+                rope[name] = (
+                    rope.get(value, getattr(config, value, value)) if isinstance(value, str) else value
+                )
 
     return Fault(misread)
 
@@ -218,7 +220,9 @@ def _side_by_side(x: Any, cosine: Any, sine: Any) -> Any:
 def _in_halves(x: Any, cosine: Any, sine: Any) -> Any:
     count = cosine.shape[-1]
     first, second = x[..., :count], x[..., count : 2 * count]
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine, x[..., 2 * count :]), -1)
+    return torch.cat(
+        (first * cosine - second * sine, second * cosine + first * sine, x[..., 2 * count :]), -1
+    )
 
 
 # ---------------------------------------------------------------- scores computed otherwise

@@ -81,9 +81,14 @@ ROTARY = (
     Planted("mscale pair ignored", "llama", "mscale", do.rope_without("mscale", "mscale_all_dim")),
     Planted("mscale pair ignored", "ministral3", "mscale_equal", do.rope_without("mscale", "mscale_all_dim")),
     Planted("mscale pair ignored", "deepseek_v3", "mscale", do.rope_without("mscale", "mscale_all_dim")),
-    Planted("mscale pair ignored", "deepseek_v3", "mscale_equal", do.rope_without("mscale", "mscale_all_dim")),
     Planted(
-        "factor on all channels absent", "deepseek_v3", "mscale", do.scale(lambda each: each.qk_head_dim**-0.5)
+        "mscale pair ignored", "deepseek_v3", "mscale_equal", do.rope_without("mscale", "mscale_all_dim")
+    ),
+    Planted(
+        "factor on all channels absent",
+        "deepseek_v3",
+        "mscale",
+        do.scale(lambda each: each.qk_head_dim**-0.5),
     ),
     Planted("truncate ignored", "gpt_oss", "yarn", do.rope_without("truncate"), layer=1),
     Planted(
@@ -115,7 +120,9 @@ ROTARY = (
     Planted(PAIRED, "cohere2", "plain", do.halves(doubled=True), keys=_SMALL_WINDOW),
     Planted(PAIRED, "deepseek_v3", "plain", do.reads(rope_interleave=False)),
     Planted("partial rotation ignored", "glm4", "plain", do.rope_with(partial_rotary_factor=1.0)),
-    Planted("partial rotation ignored", "phi3", "plain", do.rope_with(partial_rotary_factor=1.0), keys=_PHI_4),
+    Planted(
+        "partial rotation ignored", "phi3", "plain", do.rope_with(partial_rotary_factor=1.0), keys=_PHI_4
+    ),
     Planted("base of other layers (1e+06)", "gemma3_text", "plain", do.exchanged()),
     Planted("base of other layers (10000)", "gemma3_text", "plain", do.exchanged(), layer=5),
     Planted("linear scaling of other layers", "gemma3_text", "linear", do.for_all_layers()),

@@ -88,7 +88,10 @@ def main() -> None:
     for dtype in args.dtype:
         named = list(_told(planted(faults, dtype), dtype))
         clean = list(_told(untouched(families, ["yarn"] if args.quick else args.scaling, dtype), dtype))
-        kept[dtype] = {"planted": [each._asdict() for each in named], "untouched": [each._asdict() for each in clean]}
+        kept[dtype] = {
+            "planted": [each._asdict() for each in named],
+            "untouched": [each._asdict() for each in clean],
+        }
         false = sum(not each.right for each in clean)
         lost += false + sum(not each.right for each in named)
         print(f"{dtype}: {sum(each.right for each in named)} of {len(named)} faults named; ", end="")
@@ -103,7 +106,10 @@ def _told(outcomes: Iterator[Outcome], dtype: str) -> Iterator[Outcome]:
     for each in outcomes:
         if not each.right:
             said = "; ".join(each.slips) or ("wrong, without a name" if each.wrong else "as asked")
-            print(f"  {dtype} {each.family} {each.scaling} layer {each.layer}: {each.wanted or 'untouched'}: got {said}", flush=True)
+            print(
+                f"  {dtype} {each.family} {each.scaling} layer {each.layer}: {each.wanted or 'untouched'}: got {said}",
+                flush=True,
+            )
         yield each
 
 

@@ -60,7 +60,7 @@ def expected_of(
         "layer": plan.index,
         "scaling": "" if plan.rotation is None else SCALINGS.get(plan.rotation.kind, ""),
         "multiplier": {kind: _multiplier(plan, 0, kind) for kind in kinds},
-        "score_slips": [slip._asdict() for slip in score_slips(config, plan)],
+        "score_slips": [slip._asdict() for slip in score_slips(config, plan, whole)],
         "pairs": [{**pair._asdict(), "asked": float(asked[pair.number])} for pair in pairs],
         "angle_slips": {
             name: [float(each[number]) for number in numbers]

@@ -117,8 +117,9 @@ def _with_shared(error: float) -> float:
 
 def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) -> dict[int, float]:
     """Logits by token: log-probabilities less that of a word that nothing speaks to."""
-    query = expected["prompts"][name]["query"]
-    silent = [each for token, each in row.items() if token != query and not lay.READ <= token <= lay.REST]
+    about = expected["prompts"][name]
+    heard = {about["query"], lay.REST, *map(int, about["marks"])}
+    silent = [each for token, each in row.items() if token not in heard]
     if not silent:
         raise InputError(
             f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "

@@ -193,13 +193,18 @@ def _temperatures(subject: Subject) -> list[Prompt]:
     found = []
     product = subject.still(edge_strength(subject.strength))
     for turn in subject.turning:
-        if turn + 1 > subject.longest:
+        if turn + 2 > subject.longest:
             subject.skipped.append(
-                f"temperature at position {turn}: it needs a text of {turn + 1} words (--longest)"
+                f"temperature at position {turn}: it needs a text of {turn + 2} words (--longest)"
             )
             continue
+<<<<<<< HEAD
         found += [
             Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product)
             for place in (turn - 1, turn)
         ]
+=======
+        for place in (turn - 1, turn, turn + 1):
+            found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))
+>>>>>>> planted
     return found

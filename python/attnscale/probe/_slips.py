@@ -26,6 +26,7 @@ SCALINGS = {
 }
 #: Names of slips that are joined with others.
 NO_FACTOR, UNSCALED, NOT_TURNED = "factor of rotary positions absent", "frequencies unscaled", "not rotated"
+WHOLE_HEAD, TURNED = "partial rotation ignored", "rotated, where the model has no positions"
 
 Angles = NDArray[np.float64]
 
@@ -48,10 +49,10 @@ def rope_keys(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- the multiplier
 
 
-def score_slips(config: Mapping[str, Any], plan: LayerPlan) -> list[ScoreSlip]:
+def score_slips(config: Mapping[str, Any], plan: LayerPlan, whole: ScalePlan) -> list[ScoreSlip]:
     """Slips of the multiplier at position 0, each a guess with a name."""
     asked = {channels: _asked(plan, channels) for channels in ("rotated", "unrotated")}
-    base = float(np.ravel(plan.base.law.scale(1.0, plan.head_dim))[0])
+    base = _base(plan)
     factor = {channels: value / base for channels, value in asked.items()}
     out = []
     if any(not math.isclose(each, 1.0) for each in factor.values()):
@@ -60,7 +61,15 @@ def score_slips(config: Mapping[str, Any], plan: LayerPlan) -> list[ScoreSlip]:
         out.append(ScoreSlip(name, base * rotated, base * unrotated))
     for name, other in _bases(config, plan, base):
         out.append(ScoreSlip(name, other * factor["rotated"], other * factor["unrotated"]))
+    turned = next((each for each in whole.layers if each.rotation is not None), None)
+    if plan.rotation is None and turned is not None:
+        product = base * _asked(turned, "rotated") / _base(turned)
+        out.insert(0, ScoreSlip(TURNED, product, product))
     return [each for each in out if _differs(each, asked)]
+
+
+def _base(plan: LayerPlan) -> float:
+    return float(np.ravel(plan.base.law.scale(1.0, plan.head_dim))[0])
 
 
 def _asked(plan: LayerPlan, channels: Any) -> float:
@@ -93,14 +102,14 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
             if both
             else next(iter(given))
         )
-        found.append((f"{first} ignored", usual, others))
+        found.append((f"{first} ignored", usual, 1.0 if "mscale_all_dim" in given else others))
     parts = {
         name: (0.1 * given[name] * math.log(size) + 1) ** 2
         for name in ("mscale", "mscale_all_dim")
         if name in given
     }
     if both:
-        found.append(("mscale_all_dim ignored", parts["mscale"], others))
+        found.append(("mscale_all_dim ignored", parts["mscale"], 1.0))
     if not math.isclose(others, 1.0):  # a factor on all channels
         found.append(("factor on all channels absent", rotated / others, 1.0))
         found.append(("factor on all channels twice", rotated * others, others**2))
@@ -133,7 +142,8 @@ def angle_slips(
     """Angles of all pairs by the name of the slip."""
     rotation = plan.rotation
     if rotation is None:
-        return {"rotated, where the model has no positions": _angles(unscaled)}
+        turned = next((each.rotation for each in whole.layers if each.rotation is not None), unscaled)
+        return {TURNED: _angles(turned), f"{TURNED}, unscaled": _angles(unscaled)}
     out: dict[str, Angles] = {NOT_TURNED: np.zeros(rotation.rotated // 2)}
     given, size = dict(rotation.parameters), config.get("max_position_embeddings")
     variants: list[tuple[str, Rotation]] = [(UNSCALED, unscaled)]
@@ -152,17 +162,27 @@ def angle_slips(
     if rotation.kind == "linear":
         variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
     bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
+<<<<<<< HEAD
     for theta in sorted(each for each in bases if each):
         variants.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
         variants.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
     for one in (each.rotation for each in whole.layers if each.rotation is not None):
         if one.rotated == rotation.rotated and one.kind != rotation.kind:
             variants.append((f"{SCALINGS.get(one.kind, one.kind)} of other layers", one))
+=======
+    for base in sorted(each for each in bases if each):
+        variants.append((f"base of other layers ({base:g})", replace(rotation, base=base)))
+        variants.append((f"base of other layers ({base:g}), unscaled", replace(unscaled, base=base)))
+    for other in (each.rotation for each in whole.layers if each.rotation is not None):
+        if other.rotated == rotation.rotated and other.kind in SCALINGS.keys() - {rotation.kind}:
+            scaling = f"{SCALINGS[other.kind]} of other layers"
+            variants += [(scaling, replace(other, base=rotation.base)), (f"base and {scaling}", other)]
+>>>>>>> planted
     if rotation.base != 10000.0:
         variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
     if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:
         whole_head = replace(rotation, rotated=rotation.head_dim)
-        variants.append(("partial rotation ignored", whole_head))
+        variants.append((WHOLE_HEAD, whole_head))
     count = rotation.rotated // 2
     for name, variant in variants:
         found = variant.frequencies(1)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._measure import Angle, Measured
-from ._slips import NO_FACTOR, UNSCALED
+from ._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.
@@ -65,7 +65,7 @@ def _joined(expected: Mapping[str, Any], score: str, angle: str) -> str:
         return "score multiplied, frequencies not scaled"
     if score == NO_FACTOR and not angle and expected["angle_slips"].get(UNSCALED):
         return "frequencies scaled, score not multiplied"
-    return ", ".join(each for each in (score, angle) if each)
+    return ", ".join(dict.fromkeys(each for each in (score, angle) if each))
 
 
 # ---------------------------------------------------------------- the multiplier
@@ -140,7 +140,7 @@ def _angles(expected: Mapping[str, Any], seen: Measured) -> tuple[list[Row], str
         worst = _misfit(pairs, angles, seen)
         if worst <= _FAR:
             fits.append((worst, name))
-    slip = min(fits)[1] if fits else _pairing(pairs, asked, seen)
+    slip = min(fits)[1] if fits else _pairing(expected, asked, seen)
     return [row._replace(slip=slip) if row.verdict == WRONG else row for row in rows], slip
 
 
@@ -173,14 +173,21 @@ def _turned(angle: float) -> float:
     return float(np.remainder(angle + math.pi, 2 * math.pi) - math.pi)
 
 
-def _pairing(pairs: list[Mapping[str, Any]], asked: list[float], seen: Measured) -> str:
-    """The slip of channels that are paired otherwise: a query of the sine meets no key."""
+def _pairing(expected: Mapping[str, Any], asked: list[float], seen: Measured) -> str:
+    """The slip of channels that are paired otherwise: queries of the sine meet no key."""
+    distances = [pair["distance"] for pair in expected["pairs"]]
     lost = [
-        abs(angle.sine) < max(0.1, _FAR * angle.error)
+        abs(angle.sine) < 0.1
         for number, angle in seen.angles.items()
-        if abs(math.sin(asked[number] * pairs[number]["distance"])) > 0.3
+        if abs(math.sin(asked[number] * distances[number])) > 0.3
     ]
-    return "channels paired otherwise" if lost and all(lost) else "angles that no known slip gives"
+    if 3 * sum(lost) < 2 * len(lost) or not lost:  # a few meet channels that only give a length
+        return "angles that no known slip gives"
+    if whole := expected["angle_slips"].get(WHOLE_HEAD):
+        gaps = [abs(angle.cosine - math.cos(whole[n] * distances[n])) for n, angle in seen.angles.items()]
+        if np.median(gaps) < 0.05:
+            return WHOLE_HEAD
+    return "channels paired otherwise"
 
 
 # ---------------------------------------------------------------- everything else
@@ -269,6 +276,8 @@ def _sink(expected: Mapping[str, Any], seen: Measured) -> Row:
         return Row("sink", asked, seen.sink, 0.0, WRONG, "sink ignored")
     error = max(seen.sink_error, 1e-3)
     right = abs(seen.sink - asked) <= _FAR * error
-    scaled = next(iter(expected["multiplier"].values())) * asked
-    slip = "" if right else "sink scaled" if abs(seen.sink - scaled) <= _FAR * error else "another sink"
+    scales = [next(iter(expected["multiplier"].values()))]
+    scales += [slip["rotated"] for slip in expected["score_slips"] if slip["name"] == NO_FACTOR]
+    scaled = any(abs(seen.sink - scale * asked) <= _FAR * error for scale in scales)
+    slip = "" if right else "sink scaled" if scaled else "another sink"
     return Row("sink", asked, seen.sink, error, AS_ASKED if right else WRONG, slip)

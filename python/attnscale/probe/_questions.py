@@ -198,13 +198,8 @@ def _temperatures(subject: Subject) -> list[Prompt]:
                 f"temperature at position {turn}: it needs a text of {turn + 2} words (--longest)"
             )
             continue
-<<<<<<< HEAD
         found += [
             Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product)
-            for place in (turn - 1, turn)
+            for place in (turn - 1, turn, turn + 1)
         ]
-=======
-        for place in (turn - 1, turn, turn + 1):
-            found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))
->>>>>>> planted
     return found

@@ -162,22 +162,13 @@ def angle_slips(
     if rotation.kind == "linear":
         variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
     bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
-<<<<<<< HEAD
     for theta in sorted(each for each in bases if each):
         variants.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
         variants.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
     for one in (each.rotation for each in whole.layers if each.rotation is not None):
-        if one.rotated == rotation.rotated and one.kind != rotation.kind:
-            variants.append((f"{SCALINGS.get(one.kind, one.kind)} of other layers", one))
-=======
-    for base in sorted(each for each in bases if each):
-        variants.append((f"base of other layers ({base:g})", replace(rotation, base=base)))
-        variants.append((f"base of other layers ({base:g}), unscaled", replace(unscaled, base=base)))
-    for other in (each.rotation for each in whole.layers if each.rotation is not None):
-        if other.rotated == rotation.rotated and other.kind in SCALINGS.keys() - {rotation.kind}:
-            scaling = f"{SCALINGS[other.kind]} of other layers"
-            variants += [(scaling, replace(other, base=rotation.base)), (f"base and {scaling}", other)]
->>>>>>> planted
+        if one.rotated == rotation.rotated and one.kind in SCALINGS.keys() - {rotation.kind}:
+            scaling = f"{SCALINGS[one.kind]} of other layers"
+            variants += [(scaling, replace(one, base=rotation.base)), (f"base and {scaling}", one)]
     if rotation.base != 10000.0:
         variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
     if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:

@@ -87,8 +87,10 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
             out.noise / abs(found),
         )
     _angles(expected, answers, out, uncapped, first)
-    _far(expected, answers, out, uncapped)
-    _edges(expected, answers, out)
+    if not out.front:  # with words in front no query is where the prompt has it
+        _far(expected, answers, out, uncapped)
+    if not out.front or expected["kind"] != "chunked_attention":
+        _edges(expected, answers, out)
     if expected["sink"]:
         _sink(expected, answers, out)
     return out

@@ -35,11 +35,14 @@ OWN = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_right_engine_is_as_asked(bench: Bench, family: str) -> None:
+    """The slowest pair turns too little where the base is millions."""
     found = bench.read(config_of(family, OWN.get(family, "yarn")))
     assert not found.wrong, found
     assert found.slips == ()
     for row in found.rows():
-        assert row["verdict"] == "as asked" or (family, row["what"]) == ("granite", "pair 63, rad a word")
+        if row["verdict"] != "as asked":
+            assert (row["what"], row["verdict"]) == ("pair 63, rad a word", "not resolved")
+            assert family in ("granite", "smollm3")
         if row["what"].startswith("scale"):
             assert row["answered"] == pytest.approx(row["asked"], rel=1e-5)
 
@@ -90,6 +93,11 @@ def ministral_late(position: int) -> float:
     return 1 + 0.1 * math.log(1 + (position + 1) // 2048)
 
 
+def llama4_early(position: int) -> float:
+    """The temperature of the position."""
+    return 1 + 0.1 * math.log(1 + position // 2048)
+
+
 def ministral_twice(position: int) -> float:
     return (1 + 0.1 * math.log(1 + position // 2048)) ** 2
 
@@ -106,6 +114,12 @@ SLIPS = (
     ),
     Slip("attention_factor ignored", "qwen2", "yarn_factor", times(X4)),
     Slip("mscale pair ignored", "llama", "mscale", lambda given: given.but(scale=128**-0.5 * X4)),
+    Slip(
+        "mscale pair ignored",
+        "deepseek_v3",
+        "mscale",
+        lambda given: given.but(scale=192**-0.5 * X4, still=192**-0.5),
+    ),
     Slip("mscale pair ignored", "ministral3", "mscale_equal", times(X4)),
     Slip("factor on all channels absent", "deepseek_v3", "mscale", times(1 / HALF, 1 / HALF)),
     Slip("truncate ignored", "gpt_oss", "yarn", turns(yarn(150000, 64, 32, 4096)), 1),
@@ -144,6 +158,7 @@ SLIPS = (
     Slip("cap absent", "gemma2", "plain", rules(cap=None), 1),
     Slip("another cap", "gemma2", "plain", rules(cap=30.0), 1),
     Slip("sink ignored", "gpt_oss", "yarn", rules(sink=None)),
+    Slip("sink scaled", "gpt_oss", "yarn", rules(sink=lambda logit: logit / 8), 1),
     Slip("another sink", "gpt_oss", "plain", rules(sink=lambda logit: logit + 1), 1),
     Slip("temperature absent", "ministral3", "temperature", rules(temperature=lambda place: 1.0)),
     Slip("temperature twice", "ministral3", "temperature", rules(temperature=ministral_twice)),
@@ -152,6 +167,13 @@ SLIPS = (
         "ministral3",
         "temperature",
         rules(temperature=ministral_late),
+    ),
+    Slip(
+        "temperature of the position, not of the number of words",
+        "llama4_text",
+        "temperature",
+        rules(temperature=llama4_early),
+        3,
     ),
 )
 

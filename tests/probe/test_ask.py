@@ -369,7 +369,7 @@ def test_transformers_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixtu
     lines = ask_in_process("transformers", tmp_path)
     heads = [each for each in lines if "engine" in each]
     assert [each["name"] for each in heads] == ["layer-0", "layer-1"]
-    assert {each["engine"] for each in heads} == {f"transformers {transformers.__version__} float32"}
+    assert {each["engine"] for each in heads} == {f"transformers {transformers.__version__} float32 eager"}
     first, *_, again = [each for each in lines if each["checkpoint"] == heads[0]["checkpoint"]][1:]
     assert (first["prompt"], again["prompt"]) == ("count", "count again")
     assert first["logprobs"] == again["logprobs"]

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from attnscale import probe as attnscale_probe
 import torch
+from attnscale import probe as attnscale_probe
 from transformers import AutoConfig, AutoModelForCausalLM
 
 #: Log-probabilities kept of each answer.

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnscale import probe as attnscale_probe
 import torch
+from attnscale import probe as attnscale_probe
 from transformers.utils import logging
 
 from .asked import Engine, read

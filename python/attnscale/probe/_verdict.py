@@ -15,7 +15,7 @@ from ._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.
 _FAR, _LEAST = 6.0, 2e-4
-_LEAST_ANGLE = 2e-5  # rad
+_LEAST_ANGLE = 1e-6  # rad
 
 
 class Row(NamedTuple):

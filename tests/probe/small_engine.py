@@ -196,7 +196,7 @@ class SmallEngine:
         heard = self._k[seen, head].any(axis=1)  # the others have a score of 0
         keys = self._turned(self._k[seen[heard], head : head + 1], places[heard])[:, 0]
         scores = np.zeros(len(seen))
-        scores[heard] = keys @ (query * self._scales()) * rules.temperature(last)
+        scores[heard] = self._rounded(keys @ (query * self._scales()) * rules.temperature(last))
         if rules.cap:
             scores = rules.cap * np.tanh(scores / rules.cap)
         sinks = self.tensors.get(f"{self._at}self_attn.sinks")

@@ -22,6 +22,8 @@ Answers = Mapping[str, Mapping[int, float]]
 
 #: Smallest error of a score: that of log-probabilities in single precision.
 _LEAST = 4e-6
+#: Error of a log-probability in single precision.
+_ROUNDED = 1e-6
 #: Relative spread beyond which numbers are of 16 or 8 bits, and the error that all scores then share.
 _SINGLE, _SHARED = 8e-6, 5e-4
 #: Standard deviation of normal errors by their median absolute deviation.
@@ -165,6 +167,13 @@ def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: 
     return found
 
 
+def _faintness(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> float:
+    """The error of a score by the roundings of log-probabilities, large where a logit is small."""
+    mark = int(next(iter(expected["prompts"][name]["marks"])))
+    found = _shares(expected, answers, name, mark, front)
+    return math.inf if found is None else _ROUNDED * (1 / found[0] + 1 / found[1])
+
+
 def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
     """Count the words in front of a prompt, and compare the digest in the weights."""
     about = expected["prompts"]["count"]
@@ -269,8 +278,12 @@ def _angles(
     lengths = [abs(math.hypot(cosine, sine) - 1) * size for cosine, sine, size, _ in found.values()]
     noise = max(out.noise, _MAD * float(np.median(lengths)))
     for number, (cosine, sine, along, across) in sorted(found.items()):
+        errors = [
+            math.hypot(noise, _faintness(expected, answers, f"{name} {number}", out.front))
+            for name in ("cos", "sin")
+        ]
         angle = math.atan2(sine, cosine)
-        error = noise * math.hypot(math.cos(angle) / across, math.sin(angle) / along)
+        error = math.hypot(errors[1] * math.cos(angle) / across, errors[0] * math.sin(angle) / along)
         out.angles[number] = Angle(angle, error, cosine, sine)
 
 

@@ -229,12 +229,15 @@ def _softcap(
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
         relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
-        if not _solve_cap(out, seen, high, relative):
+        if not _solve_cap(out, seen, high, relative, expected["softcap"]):
             return
 
 
-def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool:
-    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one."""
+def _solve_cap(out: Measured, seen: float, high: float, relative: float, asked: float) -> bool:
+    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one.
+
+    There is none if the asked one would be seen; otherwise it stays open.
+    """
     low = high * 64 / lay.FULL
     noise = max(out.noise, 1e-4, relative * high)
 
@@ -242,7 +245,7 @@ def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))
 
     if seen > high - low - 4 * noise:
-        out.softcap = math.inf
+        out.softcap = math.inf if difference(asked) < high - low - 8 * noise else None
         return False
     least, most = 1.0, 1e6
     for _ in range(100):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +220,19 @@ class SmallEngine:
         found = found / self._factor("logits_scaling")
         cap = self.config.get("final_logit_softcapping")
         return self._rounded(cap * np.tanh(found / cap) if cap else found)
+
+
+def bfloat16(seed: int | None = None) -> Callable[[Array], Array]:
+    """Round to 8 significant bits: to the nearest number, or of two at random, alike for equal arrays."""
+
+    def rounded(x: Array) -> Array:
+        unit = 2.0 ** (np.floor(np.log2(np.where(x == 0, 1.0, np.abs(x)))) - 7)
+        draws = (
+            0.5 if seed is None else np.random.default_rng([seed, zlib.crc32(x.tobytes())]).random(x.shape)
+        )
+        return np.asarray(np.floor(x / unit + draws) * unit)
+
+    return rounded
 
 
 # ---- files -----------------------------------------------------------------------------------------

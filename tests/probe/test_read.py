@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rotary import Array, factor_of, plain, yarn
 from small_bench import Bench, Change, config_of
+from small_engine import bfloat16
 
 from tools.probe.configs import FAMILIES
 
@@ -181,7 +182,7 @@ SLIPS = (
 @pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: f"{slip.name}, {slip.family}")
 def test_a_slip_has_its_name(bench: Bench, slip: Slip) -> None:
     config = config_of(slip.family, slip.scaling, **slip.keys)
-    found = bench.read(config, slip.change, layer=slip.layer)
+    found = bench.read(config, slip.change, layer=slip.layer, k=5)
     assert found.wrong
     assert found.slips == (slip.name,)
 
@@ -204,3 +205,52 @@ def test_words_in_front_are_counted(bench: Bench, family: str) -> None:
         "ministral3": {"temperature"},
         "llama4_text": {"temperature", "window"},
     }[family]
+
+
+# ---- rounded numbers -------------------------------------------------------------------------------
+
+DRAWS = [(family, OWN.get(family, "yarn"), seed) for seed, family in enumerate(FAMILIES)]
+DRAWS += [("gemma2", "yarn", 19), ("gemma3_text", "yarn", 20), ("exaone4", "yarn", 21)]
+
+
+@pytest.mark.parametrize(("family", "scaling", "seed"), DRAWS)
+def test_bfloat16_gives_no_false_alarm(bench: Bench, family: str, scaling: str, seed: int) -> None:
+    for each in (None, seed):
+        found = bench.read(config_of(family, scaling), rounded=bfloat16(each))
+        assert not found.wrong, found
+        for row in found.rows():
+            if row["what"].startswith("scale"):
+                assert row["answered"] == pytest.approx(row["asked"], rel=0.02)
+
+
+@pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: f"{slip.name}, {slip.family}")
+def test_a_slip_in_bfloat16_has_its_name(bench: Bench, slip: Slip) -> None:
+    config = config_of(slip.family, slip.scaling, **slip.keys)
+    assert bench.read(config, slip.change, layer=slip.layer, rounded=bfloat16()).slips == (slip.name,)
+
+
+def test_not_resolved(bench: Bench) -> None:
+    """A pair that turns by less than its error; a soft-cap whose effect is that of roundings."""
+    found = what_of(bench.read(config_of("qwen3", "plain"), rounded=bfloat16(3)))
+    slowest = found["pair 63, rad a word"]
+    assert (slowest["verdict"], slowest["answered"], slowest["slip"]) == ("not resolved", None, "")
+    assert found["pair 0, rad a word"]["verdict"] == "as asked"
+    capless = rules(cap=None)
+    for change, verdict in ((capless, "wrong"), (rules(cap=50.0), "as asked")):
+        assert what_of(bench.read(config_of("gemma2", "yarn"), change))["soft-cap"]["verdict"] == verdict
+    for change in (capless, rules(cap=50.0)):
+        found = what_of(bench.read(config_of("gemma2", "yarn"), change, rounded=bfloat16(1)))
+        assert found["soft-cap"]["verdict"] == "not resolved"
+
+
+# ---- few log-probabilities -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_five_log_probabilities_tell_as_much_as_all(bench: Bench, family: str) -> None:
+    config = config_of(family, OWN.get(family, "yarn"))
+    five, whole = (bench.read(config, k=k).rows() for k in (5, None))
+    assert [(row["what"], row["verdict"]) for row in five] == [(row["what"], row["verdict"]) for row in whole]
+    for few, many in zip(five, whole, strict=True):
+        if many["answered"] is not None:
+            assert few["answered"] == pytest.approx(many["answered"], rel=1e-9)

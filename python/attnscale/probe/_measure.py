@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._base.checks import InputError
+from .._base.text import counted
 from . import _layout as lay
 
 Answers = Mapping[str, Mapping[int, float]]
@@ -127,7 +128,7 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     if not silent:
         raise InputError(
             f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "
-            f"{len(row)} others: ask for 5 or more"
+            f"{counted(len(row), 'other')}: ask for 5 or more"
         )
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}

@@ -246,6 +246,12 @@ def test_kinds_of_questions(bench: Bench) -> None:
     assert "window" not in whats["angles"] | whats["cap"]
 
 
+def test_a_soft_cap_that_is_not_asked_is_taken_as_given(bench: Bench) -> None:
+    """It lowers even small scores, by 3e-4."""
+    for row in bench.read(config_of("gemma2", "plain"), kinds=["scale"]).rows():
+        assert row["answered"] == pytest.approx(row["asked"], rel=1e-6)
+
+
 # ---- refusals --------------------------------------------------------------------------------------
 
 LLAMA, QWEN3 = config_of("llama", "plain"), config_of("qwen3", "plain")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attnscale.probe import _gguf as gguf  # noqa: F401 - tests take it from here
 from numpy.typing import NDArray
 
 _SIZES = {

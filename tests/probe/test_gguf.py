@@ -10,12 +10,11 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from attnscale.probe import _gguf
-from gguf_models import MODELS, VARIANTS, config_of, parsed
+from gguf_models import MODELS, VARIANTS, config_of, gguf, parsed
 from gguf_record import RECORD
 
-write = _gguf.write_gguf_file
-Tensor = _gguf.Tensor
+write = gguf.write_gguf_file
+Tensor = gguf.Tensor
 
 
 def key_of(path: Path, name: str) -> Any:
@@ -110,7 +109,7 @@ def test_16_bits_are_rounded_to_even(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_write_leaves_the_old_file_and_no_other(
-    tmp_path: Path, tensor: _gguf.Tensor, message: str
+    tmp_path: Path, tensor: gguf.Tensor, message: str
 ) -> None:
     old = tmp_path / "x.gguf"
     old.write_bytes(b"old")
@@ -143,9 +142,9 @@ def test_keys_are_those_of_the_converter(tmp_path: Path, kind: str, variant: str
     seen = _RECORD[kind][variant]
     if isinstance(seen, str) or (kind, variant) in _REFUSED:
         with pytest.raises(ValueError, match=f"^{kind} has no GGUF file for this config: "):
-            _gguf.write_gguf(config_of(kind, variant), {}, tmp_path / "x.gguf")
+            gguf.write_gguf(config_of(kind, variant), {}, tmp_path / "x.gguf")
         return
-    _gguf.write_gguf(config_of(kind, variant), {}, tmp_path / "x.gguf")
+    gguf.write_gguf(config_of(kind, variant), {}, tmp_path / "x.gguf")
     expected = {**_RECORD[kind]["plain"], **seen}
     if (kind, variant) in _OTHER:
         expected["phi3.rope.scaling.original_context_length"] = 4096
@@ -175,7 +174,7 @@ def test_a_missing_key_is_the_default_of_transformers(tmp_path: Path) -> None:
         whole |= {"rotary_pct": 1.0} if kind == "cohere2" else {}
         whole |= {"scoring_func": "sigmoid"} if kind == "deepseek_v3" else {}
         for config, name in ((short, "short"), (whole, "whole")):
-            _gguf.write_gguf(config, {}, tmp_path / name)
+            gguf.write_gguf(config, {}, tmp_path / name)
         short_keys, whole_keys = keys_in(tmp_path / "short"), keys_in(tmp_path / "whole")
         assert {n for n in whole_keys if whole_keys[n] != short_keys.get(n)} <= {
             f"{key_of(tmp_path / 'whole', 'general.architecture')}.attention.{part}_length"
@@ -188,7 +187,7 @@ def test_a_missing_key_is_the_default_of_transformers(tmp_path: Path) -> None:
 def test_the_audit_reads_the_same_plan(tmp_path: Path, kind: str) -> None:
     """The file's plan, by what llama.cpp does, is that of the config: multipliers, windows and soft-caps."""
     config = config_of(kind)
-    _gguf.write_gguf(config, {}, tmp_path / "x.gguf")
+    gguf.write_gguf(config, {}, tmp_path / "x.gguf")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", at.audit.AuditWarning)
         ours, theirs = at.audit.resolve(config), at.audit.resolve(tmp_path / "x.gguf")
@@ -205,7 +204,7 @@ def test_the_audit_reads_the_same_plan(tmp_path: Path, kind: str) -> None:
 
 
 def test_words_are_the_ids(tmp_path: Path) -> None:
-    _gguf.write_gguf(config_of("llama"), {}, tmp_path / "x.gguf", "f16")
+    gguf.write_gguf(config_of("llama"), {}, tmp_path / "x.gguf", "f16")
     found = {name: each for name, (_, each) in parsed(tmp_path / "x.gguf")[0].items()}
     assert found["tokenizer.ggml.tokens"][1][:5] == ["<unk>", "<s>", "</s>", "<p3>", "<p4>"]
     assert found["tokenizer.ggml.token_type"] == (5, [2, 3, 3] + [4] * 253)
@@ -222,7 +221,7 @@ def checkpoint(**tensors: Any) -> dict[str, Any]:
 
 
 def written(tmp_path: Path, kind: str, tensors: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    _gguf.write_gguf({**config_of(kind), **keys}, tensors, tmp_path / "x.gguf")
+    gguf.write_gguf({**config_of(kind), **keys}, tensors, tmp_path / "x.gguf")
     return {name: array for name, (_, array) in parsed(tmp_path / "x.gguf")[1].items()}
 
 
@@ -280,13 +279,13 @@ def test_latent_keys_and_values_are_split(tmp_path: Path) -> None:
 
 def test_frequencies_of_llama3_are_divided_by_its_factors(tmp_path: Path) -> None:
     config = config_of("llama", "llama3")
-    _gguf.write_gguf(config, {}, tmp_path / "x.gguf")
+    gguf.write_gguf(config, {}, tmp_path / "x.gguf")
     factors = parsed(tmp_path / "x.gguf")[1]["rope_freqs.weight"][1]
     rotation = at.audit.resolve(config)[0].rotation
     assert rotation is not None
     plain = 10000.0 ** (-np.arange(32) / 32)
     np.testing.assert_allclose(plain / factors, rotation.frequencies(), rtol=1e-6)
-    _gguf.write_gguf(config_of("phi3", "longrope"), {}, tmp_path / "x.gguf")
+    gguf.write_gguf(config_of("phi3", "longrope"), {}, tmp_path / "x.gguf")
     found = parsed(tmp_path / "x.gguf")[1]
     assert set(found) == {"rope_factors_long.weight", "rope_factors_short.weight"}
     assert found["rope_factors_long.weight"][1][1] == np.float32(2.02)
@@ -304,7 +303,7 @@ def test_types_of_tensors(tmp_path: Path) -> None:
     )
     types = {}
     for kind in ("f32", "f16", "bf16", "q8_0"):
-        _gguf.write_gguf(config_of("qwen3_moe"), tensors, tmp_path / "x.gguf", kind)
+        gguf.write_gguf(config_of("qwen3_moe"), tensors, tmp_path / "x.gguf", kind)
         found = {name.split(".")[2]: each for name, (each, _) in parsed(tmp_path / "x.gguf")[1].items()}
         assert (found.pop("attn_norm"), found.pop("ffn_gate_inp")) == ("f32", "f32")
         types[kind] = [found[name] for name in ("ffn_up", "attn_output", "ffn_down")]
@@ -342,7 +341,7 @@ def test_what_has_no_file_is_refused(tmp_path: Path) -> None:
         (long, {}, "f32", r"^short_factor must have 32 numbers, one a pair, got 1$"),
     ):
         with pytest.raises(ValueError, match=message):
-            _gguf.write_gguf(config, tensors, tmp_path / "x.gguf", kind)  # type: ignore[arg-type]
+            gguf.write_gguf(config, tensors, tmp_path / "x.gguf", kind)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -368,13 +367,13 @@ def test_the_users_converter_is_run(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     program, out = tmp_path / "convert_hf_to_gguf.py", tmp_path / "out.gguf"
     program.write_text(_CONVERTER)
-    _gguf.convert(tmp_path, out, program, "f16")
+    gguf.convert(tmp_path, out, program, "f16")
     assert out.read_text() == config
     out.unlink()
     with pytest.raises(ValueError, match=r"ended with an error: at all$"):
-        _gguf.convert(tmp_path, out, program, "bf16")
+        gguf.convert(tmp_path, out, program, "bf16")
     with pytest.raises(
         ValueError, match=r"^converter must be convert_hf_to_gguf.py of llama.cpp, got '.*no.py'$"
     ):
-        _gguf.convert(tmp_path, out, tmp_path / "no.py", "f16")
+        gguf.convert(tmp_path, out, tmp_path / "no.py", "f16")
     assert not out.exists()

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnscale.probe import _gguf
-from gguf_models import MODELS, config_of, parsed
+from gguf_models import MODELS, config_of, gguf, parsed
 from gguf_record import RECORD, record
 from numpy.typing import NDArray
 
@@ -89,7 +88,7 @@ def test_every_family_is_computed_as_in_transformers(tmp_path: Path, kind: str) 
             logits = model(torch.tensor([prompt])).logits[0, -1].double()
             expected.append(torch.log_softmax(logits, -1).numpy())
     for stored, allowed in (("f32", 1e-4), ("q8_0", 0.5)):
-        _gguf.write_gguf(config, tensors, tmp_path / "x.gguf", stored)
+        gguf.write_gguf(config, tensors, tmp_path / "x.gguf", stored)
         with server(tmp_path / "x.gguf") as post:
             for prompt, row in zip(_PROMPTS, expected, strict=True):
                 np.testing.assert_allclose(answer(post, prompt), row, rtol=0, atol=allowed)
@@ -97,7 +96,7 @@ def test_every_family_is_computed_as_in_transformers(tmp_path: Path, kind: str) 
 
 def test_words_are_the_ids_in_any_text(tmp_path: Path) -> None:
     _, tensors = model_of(config_of("llama"), tmp_path / "model")
-    _gguf.write_gguf(config_of("llama"), tensors, tmp_path / "x.gguf")
+    gguf.write_gguf(config_of("llama"), tensors, tmp_path / "x.gguf")
     with server(tmp_path / "x.gguf") as post:
         for text in ("<s><p12><p13><p200>", "<s> <p12> <p13> <p200>", "<s>\n<p12>  <p13>\n<p200> "):
             assert post("/tokenize", content=text)["tokens"] == [1, 12, 13, 200]
@@ -121,8 +120,8 @@ class TestConverter:
         _, tensors = model_of(config_of(kind), tmp_path / "model")
         converter = Path(str(_SOURCES)) / "convert_hf_to_gguf.py"
         stored = "q8_0" if kind in ("llama", "gpt_oss", "deepseek_v3") else "f32"
-        _gguf.write_gguf(config_of(kind), tensors, tmp_path / "ours.gguf", stored)
-        _gguf.convert(tmp_path / "model", tmp_path / "theirs.gguf", converter, stored)
+        gguf.write_gguf(config_of(kind), tensors, tmp_path / "ours.gguf", stored)
+        gguf.convert(tmp_path / "model", tmp_path / "theirs.gguf", converter, stored)
         ours, theirs = parsed(tmp_path / "ours.gguf")[1], parsed(tmp_path / "theirs.gguf")[1]
         assert set(ours) == set(theirs)
         for name, (each, array) in ours.items():

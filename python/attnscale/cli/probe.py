@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .. import probe
 from .._grid.progress import watched
+from ..probe._checkpoint import DTYPES
 from ..probe._questions import KINDS
-from ..probe._write import DTYPES
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, Drawing, FoundError, bad_input, check_folder, table_of
 
@@ -62,7 +62,7 @@ def _add_ask(parser: Parser) -> None:
     for flag, default in (("--timeout", "120"), ("--retries", "3"), ("--key-from", "OPENAI_API_KEY")):
         add_option(parser, flag, help=f"{OPTIONS[flag].meaning} (default: {default})")
     add_option(parser, "--dtype", help="type of the engine's numbers (default: float32)")
-    add_option(parser, "--attention", help=f"{OPTIONS['--attention'].meaning} (default: eager)")
+    add_option(parser, "--attention", help=f"{OPTIONS['--attention'].meaning} (default: the model's own)")
     add_option(parser, "--cache", help=f"{OPTIONS['--cache'].meaning} of llama.cpp (default: f32)")
     add_option(parser, "--flash", default=None)
     add_outputs(parser, csv=False, plot=False)
@@ -113,7 +113,9 @@ def _ask(options: argparse.Namespace) -> Answer:
         )
     out = options.output
     said = [str(each.message) for each in remarks if each.category is UserWarning]
-    return Answer(f"{out}: attnscale probe read {out}", report={"answers": str(out)}, remarks=said)
+    return Answer(
+        f"{out}: written. Then: attnscale probe read {out}", report={"answers": str(out)}, remarks=said
+    )
 
 
 def _read(options: argparse.Namespace) -> Answer:

@@ -63,8 +63,8 @@ def _panel(axes: Axes, checkpoint: Any) -> None:
 
 def _scales(checkpoint: Any) -> str:
     """The multipliers asked and answered, as text."""
-    parts = []
-    for row in checkpoint.rows:
-        if row.what.startswith("scale") and row.answered is not None:
-            parts.append(f"{row.what}: {row.answered:.6g} (asked {row.asked:.6g})")
-    return "\n".join(parts)
+    return "\n".join(
+        f"{row.what}: {row.answered:.6g} (asked {row.asked:.6g})"
+        for row in checkpoint.rows
+        if row.what.startswith("scale") and row.answered is not None
+    )

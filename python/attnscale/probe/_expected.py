@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..audit import LayerPlan, Rotation, ScalePlan
-from ._questions import Pair, Prompt, Subject, cap_strength
+from ._head import Pair
+from ._questions import Prompt, Subject, cap_strength
 from ._slips import SCALINGS, angle_slips, score_slips
 
 
@@ -27,7 +28,7 @@ def unscaled_rotation(plan: LayerPlan, whole: ScalePlan) -> Rotation:
 
 
 def turning_points(plan: LayerPlan, longest: int) -> tuple[int, ...]:
-    """Positions at which a temperature changes: the first, and the last within reach; a few of a steady law."""
+    """The first position at which a temperature changes, or a few of one that changes with every word."""
     if not plan.depends_on_n:
         return ()
     most = max(longest, 1 << 18)

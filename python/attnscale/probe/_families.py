@@ -7,6 +7,7 @@ is unlike all others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -23,7 +24,7 @@ def _key(name: str, default: float = 1.0) -> Callable[[Config], float]:
 
 
 def _root(config: Config) -> float:
-    return float(config["hidden_size"]) ** 0.5
+    return math.sqrt(config["hidden_size"])
 
 
 def _never(config: Config) -> str:

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
 
-if TYPE_CHECKING:
-    from ._questions import Pair
-
 #: Amplitude of queries and keys that a norm brings to its own length, far above the epsilon of the norm.
 _BEFORE_NORM = 64.0
 #: Strongest query of a pair, where no norm sets its length.
-_MOST = 64.0
+_MOST = 128.0
 #: Score of a key that a query of strength 1 sees beside fillers of score 0.
 SCORE = 1.5
 
@@ -60,6 +57,20 @@ class Head:
         return self.first_rotated + pair, self.first_rotated + pair + self.asked // 2
 
 
+class Pair(NamedTuple):
+    """A pair of channels that is asked."""
+
+    number: int  # among all pairs of the head
+    unscaled: float
+    distance: int
+    boost: float  # strength of the query of the sine
+
+    @property
+    def gain(self) -> float:
+        """The value of the key: beside many words a weight is too small for 16 bits."""
+        return float(2.0 ** round(math.log2(self.distance)))
+
+
 class Strength(NamedTuple):
     """Products of queries and keys, in units of that of strength 1.
 
@@ -81,7 +92,7 @@ class Strength(NamedTuple):
     most: float
 
     def share(self, strength: float, trim: int = lay.FULL) -> tuple[float, float]:
-        """Amplitude of a query along its key, and on a channel that no key has; `trim` makes it a little less."""
+        """Amplitude of a query along its key, a little less by `trim`, and on a channel that no key has."""
         along = trim / lay.FULL
         if self.length is None:
             return strength * along, 0.0
@@ -174,7 +185,7 @@ def columns(
     if head.plain is not None:
         ask(lay.PLAIN, head.plain, 1.0, len(pairs) + 3)
         key[head.plain, lay.PLAIN] = k_size
-    return Columns(query, key, _values(head, prints))
+    return Columns(query, key, _values(head, pairs, prints))
 
 
 def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
@@ -186,12 +197,15 @@ def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
     return exact * 2.0 ** (exponent - exponent // 2), exact * 2.0 ** (exponent // 2)
 
 
-def _values(head: Head, prints: list[int]) -> NDArray[np.float64]:
+def _values(head: Head, pairs: list[Pair], prints: list[int]) -> NDArray[np.float64]:
     value = np.zeros((head.value_width, lay.VOCABULARY))
     for token in range(lay.VOCABULARY):
         mark = lay.class_of(token)
         size = lay.FILLERS.get(token, lay.FULL) / lay.UNIT
         value[head.value_width - 1 if mark is None else mark, token] = size
+    value[lay.CLASS_CAP_LOW, lay.CAP_LOW] *= lay.CAP_GAIN
+    for n, pair in enumerate(pairs):
+        value[n, lay.KEY + n] *= pair.gain
     for token, exponent in zip(lay.PRINT, prints, strict=True):
         value[lay.class_of(token), token] *= 2.0**exponent
     return value

@@ -17,8 +17,9 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 FILLERS = {3: 127, 4: 96, 5: 112, 6: 80, 7: 120, 8: 104, 9: 88, 10: 64}
 #: A query of zeros; two keys at the edge of a window, and their query; a query far from the start.
 ZERO, EDGE_IN, EDGE_OUT, EDGE, FAR = 11, 12, 13, 14, 15
-#: A query on channels without rotation; keys and query of large scores.
-PLAIN, CAP_HIGH, CAP_LOW, CAP = 16, 17, 18, 19
+#: Keys of large scores and their query; a query on channels without rotation. Two queries of unequal strength
+#: on one channel lie in different blocks.
+CAP_HIGH, CAP_LOW, CAP, PLAIN = 17, 18, 208, 158
 #: Words whose values are the digest of the checkpoint.
 PRINT = range(20, 24)
 #: A word for each pair of channels: its own key; key, query of the cosine and of the sine.
@@ -27,6 +28,9 @@ SELF, KEY, COS, SIN = 32, 64, 96, 128
 READ, REST, SILENT = 160, 192, 224
 #: Classes of keys after those of pairs.
 CLASS_EDGE_IN, CLASS_EDGE_OUT, CLASS_CAP, CLASS_FAR, CLASS_PRINT, CLASS_PLAIN = 12, 13, 14, 15, 16, 20
+CLASS_CAP_LOW = 21
+#: Keys of the smaller score beside one of the larger, and their value: their weights are tiny.
+CAP_KEYS, CAP_GAIN = 16, 256.0
 #: Largest number of pairs of channels that are asked.
 PAIRS = 12
 
@@ -52,6 +56,7 @@ _CLASSES = {
     EDGE_IN: CLASS_EDGE_IN,
     EDGE_OUT: CLASS_EDGE_OUT,
     CAP_HIGH: CLASS_CAP,
+    CAP_LOW: CLASS_CAP_LOW,
     FAR: CLASS_FAR,
     PLAIN: CLASS_PLAIN,
 }
@@ -74,5 +79,5 @@ def fill(count: int) -> list[int]:
 
 
 def rest_of(tokens: Sequence[int]) -> float:
-    """The sum of the values on the coordinate of the rest: 1 for a word of no class, less for some fillers."""
+    """The sum of the values on the coordinate of the rest: 1 for a word of no class, less for fillers."""
     return sum(FILLERS.get(token, FULL) / FULL for token in tokens if class_of(token) is None)

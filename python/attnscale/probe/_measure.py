@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Numbers in the answers to a probe: multipliers, angles, temperatures, soft-cap, window and sink.
 
-A key of class c adds its weight to the logit of one word, all other keys add theirs to the logit of another.
-The quotient of the two logits is that of the weights, whatever follows the attention, and its logarithm is the
+A key of class c adds its weight to the logit of one word, all other keys add theirs to that of another. The
+quotient of the two logits is that of the weights, whatever follows the attention, and its logarithm is the
 score. The spread over pairs of channels that must agree tells how exact the engine is.
 """
 
@@ -17,12 +17,15 @@ import numpy as np
 
 from .._base.checks import InputError
 from . import _layout as lay
-from ._questions import CAP_KEYS
 
 Answers = Mapping[str, Mapping[int, float]]
 
 #: Smallest error of a score: that of log-probabilities in single precision.
 _LEAST = 4e-6
+#: Error of a log-probability in single precision.
+_ROUNDED = 1e-6
+#: Relative spread beyond which numbers are of 16 or 8 bits, and the error that all scores then share.
+_SINGLE, _SHARED = 8e-6, 5e-4
 #: Standard deviation of normal errors by their median absolute deviation.
 _MAD = 1.4826
 
@@ -86,8 +89,10 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
             out.noise / abs(found),
         )
     _angles(expected, answers, out, uncapped, first)
-    _far(expected, answers, out, uncapped)
-    _edges(expected, answers, out)
+    if not out.front:  # with words in front no query is where the prompt has it
+        _far(expected, answers, out, uncapped)
+    if not out.front or expected["kind"] != "chunked_attention":
+        _edges(expected, answers, out)
     if expected["sink"]:
         _sink(expected, answers, out)
     return out
@@ -101,7 +106,14 @@ def _multiplier(out: Measured, kind: str, values: Any, error: float | None = Non
     middle = float(np.median(values))
     out.multipliers[kind] = middle
     many = _MAD * float(np.median(np.abs(values - middle))) / max(abs(middle), 1e-300)
-    out.spread[kind] = max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error
+    out.spread[kind] = _with_shared(
+        max(many / math.sqrt(max(values.size / 2, 1)), 2e-6) if error is None else error
+    )
+
+
+def _with_shared(error: float) -> float:
+    """A relative error with that of roundings which all scores share."""
+    return math.hypot(error, _SHARED) if error > _SINGLE else error
 
 
 # ---------------------------------------------------------------- logits and scores
@@ -114,8 +126,8 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     silent = [each for token, each in row.items() if token not in heard]
     if not silent:
         raise InputError(
-            f"answer to {name!r} must have the log-probability of a word that is not in the prompt, got {len(row)} "
-            "log-probabilities: ask for 5 or more"
+            f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "
+            f"{len(row)} others: ask for 5 or more"
         )
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
@@ -130,7 +142,7 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
 def _shares(
     expected: Mapping[str, Any], answers: Answers, name: str, mark: int, front: int
 ) -> tuple[float, float, float] | None:
-    """Logits of a class and of the rest, and the quotient that equal scores would give; None if one is missing."""
+    """Logits of a class and of the rest, and their quotient for equal scores; None if one is missing."""
     logits, about = logits_of(expected, name, answers[name]), expected["prompts"][name]
     mine, rest = logits.get(mark, 0.0), logits.get(lay.REST, 0.0)
     if mine <= 0 or rest <= 0:
@@ -155,6 +167,13 @@ def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: 
     return found
 
 
+def _faintness(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> float:
+    """The error of a score by the roundings of log-probabilities, large where a logit is small."""
+    mark = int(next(iter(expected["prompts"][name]["marks"])))
+    found = _shares(expected, answers, name, mark, front)
+    return math.inf if found is None else _ROUNDED * (1 / found[0] + 1 / found[1])
+
+
 def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
     """Count the words in front of a prompt, and compare the digest in the weights."""
     about = expected["prompts"]["count"]
@@ -164,7 +183,7 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
     front = math.nan if found is None else found[1] / found[0] - about["rest"]
     if not -1.2 < front < 8 or abs(front - round(front)) > 0.2:
         raise InputError(
-            "the model that answered did not load this checkpoint: its log-probabilities follow no weights of the probe"
+            "the model that answered did not load this checkpoint: its log-probabilities follow other weights"
         )
     out.front = round(front)
     for number, exponent in enumerate(expected["prints"]):
@@ -201,14 +220,15 @@ def _softcap(
     units: dict[int, float],
 ) -> None:
     """The cap that makes of two large scores the difference that was seen."""
-    found = _shares(expected, answers, "cap", lay.READ + lay.CLASS_CAP, out.front)
-    if found is None:
+    logits = logits_of(expected, "cap", answers["cap"])
+    large, small = (logits.get(lay.READ + mark, 0.0) for mark in (lay.CLASS_CAP, lay.CLASS_CAP_LOW))
+    if large <= 0 or small <= 0:
         return
-    seen = math.log(found[0] / found[1] * CAP_KEYS)
+    seen = math.log(large / small * lay.CAP_KEYS * lay.CAP_GAIN)
     for _ in range(3):  # the small scores are capped a little, too
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
-        relative = _MAD * float(np.median(np.abs(values / np.median(values) - 1)))
+        relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
         if not _solve_cap(out, seen, high, relative):
             return
 
@@ -258,8 +278,12 @@ def _angles(
     lengths = [abs(math.hypot(cosine, sine) - 1) * size for cosine, sine, size, _ in found.values()]
     noise = max(out.noise, _MAD * float(np.median(lengths)))
     for number, (cosine, sine, along, across) in sorted(found.items()):
+        errors = [
+            math.hypot(noise, _faintness(expected, answers, f"{name} {number}", out.front))
+            for name in ("cos", "sin")
+        ]
         angle = math.atan2(sine, cosine)
-        error = noise * math.hypot(math.cos(angle) / across, math.sin(angle) / along)
+        error = math.hypot(errors[1] * math.cos(angle) / across, errors[0] * math.sin(angle) / along)
         out.angles[number] = Angle(angle, error, cosine, sine)
 
 

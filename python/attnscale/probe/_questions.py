@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-from ._head import Head, Strength
+from ._head import Head, Pair, Strength
 
 #: Kinds of questions, as ``kinds=`` takes them.
 KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
 #: Angle that a pair is to turn without scaling, and the longest distance for it.
-TURN, FARTHEST = 2.2, 512
-#: Keys of the smaller score beside one of the larger.
-CAP_KEYS = 16
+TURN, FARTHEST = 2.2, 256
 _MARGIN = 40  # keys of a window that distances leave free
 
 
@@ -28,13 +26,14 @@ class Prompt(NamedTuple):
     name: str
     tokens: list[int]
     product: float = 0.0
+    gain: float = 1.0  # of the value of the marked key
 
     def record(self) -> dict[str, Any]:
         """The numbers that reading an answer needs."""
-        marks: dict[str, int] = {}
+        marks: dict[str, float] = {}
         for token in self.tokens:
             if (mark := lay.class_of(token)) is not None:
-                marks[str(lay.READ + mark)] = marks.get(str(lay.READ + mark), 0) + 1
+                marks[str(lay.READ + mark)] = marks.get(str(lay.READ + mark), 0) + self.gain
         return {
             "tokens": len(self.tokens),
             "query": self.tokens[-1],
@@ -78,7 +77,6 @@ class Subject:
     window: int | None
     chunked: bool
     cap: float | None
-    sink: bool
     turning: tuple[int, ...]
     longest: int
     kinds: tuple[str, ...] = KINDS
@@ -88,15 +86,6 @@ class Subject:
     def still(self, strength: float) -> float:
         """The product of a query on the channel that turns least."""
         return self.strength.product(strength) * (self.still_gain if self.head.plain is not None else 1.0)
-
-
-class Pair(NamedTuple):
-    """A pair of channels that is asked."""
-
-    number: int  # among all pairs of the head
-    unscaled: float
-    distance: int
-    boost: float  # strength of the query of the sine
 
 
 def pairs_of(subject: Subject) -> list[Pair]:
@@ -117,7 +106,7 @@ def pairs_of(subject: Subject) -> list[Pair]:
 
 def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     """All prompts; the first one counts the words that the query sees."""
-    out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.KEY, *lay.fill(3), lay.ZERO])]
+    out = [Prompt("count", [lay.BOS, *lay.fill(2), lay.SELF, *lay.fill(3), lay.ZERO])]
     out += [
         Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO])
         for number, token in enumerate(lay.PRINT)
@@ -151,8 +140,8 @@ def _angles(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     for n, pair in enumerate(pairs):
         text = [lay.BOS, *lay.fill(4), lay.KEY + n, *lay.fill(pair.distance - 1)]
         product = subject.strength.product
-        found.append(Prompt(f"cos {n}", [*text, lay.COS + n], product(1.0)))
-        found.append(Prompt(f"sin {n}", [*text, lay.SIN + n], product(pair.boost)))
+        found.append(Prompt(f"cos {n}", [*text, lay.COS + n], product(1.0), pair.gain))
+        found.append(Prompt(f"sin {n}", [*text, lay.SIN + n], product(pair.boost), pair.gain))
     return found
 
 
@@ -166,7 +155,7 @@ def _cap(subject: Subject) -> list[Prompt]:
     if subject.strength.most < cap_strength(subject):
         subject.skipped.append("soft-cap: q and k have fixed lengths, too short for it")
         return []
-    tokens = [lay.BOS, *[lay.CAP_LOW] * CAP_KEYS, lay.CAP_HIGH, lay.CAP]
+    tokens = [lay.BOS, *[lay.CAP_LOW] * lay.CAP_KEYS, lay.CAP_HIGH, lay.CAP]
     return [Prompt("cap", tokens, subject.still(cap_strength(subject)))]
 
 
@@ -209,6 +198,8 @@ def _temperatures(subject: Subject) -> list[Prompt]:
                 f"temperature at position {turn}: it needs a text of {turn + 2} words (--longest)"
             )
             continue
-        for place in (turn - 1, turn, turn + 1):
-            found.append(Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product))
+        found += [
+            Prompt(f"far {place}", [lay.BOS, *lay.fill(place - 1), lay.FAR], product)
+            for place in (turn - 1, turn, turn + 1)
+        ]
     return found

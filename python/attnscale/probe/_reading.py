@@ -75,7 +75,7 @@ class CheckpointReading:
 
 @dataclass(frozen=True, repr=False)
 class ProbeReading(Tabled):
-    """What an engine does with a config, beside what the config asks for; :func:`attnscale.probe.read` makes it.
+    """An engine's multipliers beside those that a config asks for; :func:`attnscale.probe.read` makes it.
 
     Attributes
     ----------

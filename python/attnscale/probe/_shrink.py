@@ -55,8 +55,8 @@ def family_of(config: Config) -> Family:
     if kind not in FAMILY:
         known = ", ".join(FAMILY)
         raise InputError(
-            f"model_type must be one whose checkpoints can be written ({known}), got {shown(kind)}: a probe needs "
-            "the names of its tensors, its norms and its feed-forward layer, a row of attnscale.probe._families"
+            f"model_type must be one whose checkpoints can be written ({known}), got {shown(kind)}: a probe "
+            "needs the names of its tensors, norms and feed-forward layer, a row of probe/_families.py"
         )
     return FAMILY[kind]
 
@@ -124,7 +124,7 @@ def _feed_forward(config: Config, family: Family) -> dict[str, Any]:
 
 
 def _heads(ratio: Fraction, least: int) -> int:
-    """The fewest heads that make the model wide enough; a width in blocks of 32, or 8, if that costs little."""
+    """The fewest heads that make the model wide enough, in blocks of 32 or 8 if that costs little."""
     step = ratio.denominator
     first = math.ceil(Fraction(least) / ratio / step) * step
     for block in (32, 8):

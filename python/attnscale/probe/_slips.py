@@ -61,7 +61,7 @@ def score_slips(config: Mapping[str, Any], plan: LayerPlan, whole: ScalePlan) ->
         out.append(ScoreSlip(name, base * rotated, base * unrotated))
     for name, other in _bases(config, plan, base):
         out.append(ScoreSlip(name, other * factor["rotated"], other * factor["unrotated"]))
-    turned = next((each for each in whole if each.rotation is not None), None)
+    turned = next((each for each in whole.layers if each.rotation is not None), None)
     if plan.rotation is None and turned is not None:
         product = base * _asked(turned, "rotated") / _base(turned)
         out.insert(0, ScoreSlip(TURNED, product, product))
@@ -142,7 +142,7 @@ def angle_slips(
     """Angles of all pairs by the name of the slip."""
     rotation = plan.rotation
     if rotation is None:
-        turned = next((each.rotation for each in whole if each.rotation is not None), unscaled)
+        turned = next((each.rotation for each in whole.layers if each.rotation is not None), unscaled)
         return {TURNED: _angles(turned), f"{TURNED}, unscaled": _angles(unscaled)}
     out: dict[str, Angles] = {NOT_TURNED: np.zeros(rotation.rotated // 2)}
     given, size = dict(rotation.parameters), config.get("max_position_embeddings")
@@ -162,13 +162,13 @@ def angle_slips(
     if rotation.kind == "linear":
         variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
     bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
-    for base in sorted(each for each in bases if each):
-        variants.append((f"base of other layers ({base:g})", replace(rotation, base=base)))
-        variants.append((f"base of other layers ({base:g}), unscaled", replace(unscaled, base=base)))
-    for other in (each.rotation for each in whole.layers if each.rotation is not None):
-        if other.rotated == rotation.rotated and other.kind in SCALINGS.keys() - {rotation.kind}:
-            scaling = f"{SCALINGS[other.kind]} of other layers"
-            variants += [(scaling, replace(other, base=rotation.base)), (f"base and {scaling}", other)]
+    for theta in sorted(each for each in bases if each):
+        variants.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
+        variants.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
+    for one in (each.rotation for each in whole.layers if each.rotation is not None):
+        if one.rotated == rotation.rotated and one.kind in SCALINGS.keys() - {rotation.kind}:
+            scaling = f"{SCALINGS[one.kind]} of other layers"
+            variants += [(scaling, replace(one, base=rotation.base)), (f"base and {scaling}", one)]
     if rotation.base != 10000.0:
         variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
     if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:

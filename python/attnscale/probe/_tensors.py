@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-from ._feed_forward import feed_forward
 from ._families import Family
+from ._feed_forward import feed_forward
 from ._head import Columns, Head
 from ._shrink import LATENT
 
@@ -171,15 +171,20 @@ def _latent(
 
 
 def _split(columns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Two factors of columns: words that have equal ones share a coordinate of the latent."""
-    distinct, which = np.unique(columns, axis=1, return_inverse=True)
-    kept = np.flatnonzero(distinct.any(axis=0))
-    if kept.size > LATENT:
-        raise AssertionError(f"{kept.size} words need coordinates of a latent of {LATENT}")
+    """Two factors of columns: words that have equal ones share a coordinate of the latent.
+
+    Words of the first blocks of the vocabulary have coordinates of the first half of the latent, so that
+    unequal amplitudes of a channel lie in different blocks of 32.
+    """
     down, up = np.zeros((LATENT, columns.shape[1])), np.zeros((columns.shape[0], LATENT))
-    for place, number in enumerate(kept):
-        down[place, np.ravel(which) == number] = AMPLITUDE
-        up[:, place] = distinct[:, number]
+    places: dict[bytes, int] = {}
+    free = {False: list(range(LATENT // 2)), True: list(range(LATENT // 2, LATENT))}
+    for token in np.flatnonzero(columns.any(axis=0)).tolist():
+        name = columns[:, token].tobytes()
+        if name not in places:
+            places[name] = free[token >= lay.KEY].pop(0)
+            up[:, places[name]] = columns[:, token]
+        down[places[name], token] = AMPLITUDE
     return down, up
 
 

@@ -15,7 +15,7 @@ from ._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.
 _FAR, _LEAST = 6.0, 2e-4
-_LEAST_ANGLE = 2e-5  # rad
+_LEAST_ANGLE = 1e-6  # rad
 
 
 class Row(NamedTuple):
@@ -258,6 +258,7 @@ def _window(asked: int, seen: Measured) -> Row:
     if len(seen.edges) < 2:
         return Row("window", asked, None, None, UNRESOLVED)
     (inside, outside), (second, beyond) = seen.edges[0], seen.edges[1]
+    found: float | None
     if outside:
         found, slip = (math.inf, "window absent") if beyond else (asked + 1, "window one long")
     elif not inside:

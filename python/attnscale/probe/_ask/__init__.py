@@ -72,8 +72,8 @@ def ask(
         (default: 5, or the most that it gives), `timeout` of a request in seconds (default: 120), `retries`
         after errors that may pass (default: 3), and `key_from`, the environment variable that holds a key
         (default: ``OPENAI_API_KEY``). For "transformers" `dtype` (default: "float32") and `attention`, its
-        implementation (default: "eager"); for "mlx" `dtype`; for "llama_cpp" `cache`, the type of the keys
-        and values (default: "f32"), and `flash` (default: False).
+        implementation (default: the model's own); for "mlx" `dtype`; for "llama_cpp" `cache`, the type of the
+        keys and values (default: "f32"), and `flash` (default: False).
 
     Returns
     -------

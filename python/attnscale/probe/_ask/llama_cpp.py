@@ -29,6 +29,8 @@ def loaded(file: Path, longest: int, *, cache: str = "f32", flash: bool = False)
     options.n_ctx = longest + 64
     options.n_batch = options.n_ubatch = 512
     options.n_parallel = 1
+    # Matrices of a probe are so small that several threads only wait for each other.
+    options.cpuparams.n_threads = options.cpuparams_batch.n_threads = 1
     options.cache_prompt = options.warmup = False
     options.verbosity = 1
     options.cache_type_k = options.cache_type_v = kind

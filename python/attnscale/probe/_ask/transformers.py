@@ -15,7 +15,7 @@ from .folder import Prompt
 
 
 @contextmanager
-def loaded(folder: Path, *, dtype: str = "float32", attention: str = "eager") -> Iterator[Engine]:
+def loaded(folder: Path, *, dtype: str = "float32", attention: str | None = None) -> Iterator[Engine]:
     """The checkpoint in a folder as transformers loads it; a weight that it leaves out is an error."""
     try:
         import torch
@@ -29,7 +29,7 @@ def loaded(folder: Path, *, dtype: str = "float32", attention: str = "eager") ->
             model, found = transformers.AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
-                attn_implementation=attention,
+                **({} if attention is None else {"attn_implementation": attention}),
                 output_loading_info=True,
                 local_files_only=True,
             )
@@ -42,8 +42,8 @@ def loaded(folder: Path, *, dtype: str = "float32", attention: str = "eager") ->
             logits = model(torch.tensor([list(prompt.ids)]), logits_to_keep=1).logits[0, -1]
         return largest(logits.float().numpy())
 
-    way = "" if attention == "eager" else f" {attention}"
-    yield Engine(f"transformers {transformers.__version__} {dtype}{way}", answer)
+    way = model.config._attn_implementation
+    yield Engine(f"transformers {transformers.__version__} {dtype} {way}", answer)
 
 
 @contextmanager

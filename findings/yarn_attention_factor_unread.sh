@@ -9,10 +9,10 @@
 # Seen with a random Qwen2 of two layers, YaRN of factor 4 and attention_factor 1, 64 tokens; farthest
 # log-probability from that of transformers:
 #
-#   mlx-lm                            1.3, same bits as without the key
-#   llama.cpp, yarn_attn_factor = 1   1.3, same bits as without the key
-#   llama.cpp, attn_factor = 1        1.3, same bits as without the key
-#   llama.cpp, attn_factor = 0.87825  8e-06
+#   mlx-lm                            1.2, same bits as without the key
+#   llama.cpp, yarn_attn_factor = 1   1.2, same bits as without the key
+#   llama.cpp, attn_factor = 1        1.2, same bits as without the key
+#   llama.cpp, attn_factor = 0.87825  8.4e-06
 #
 # Hurt: models whose attention_factor is not the default, or that switch the factor off by 1: scores are
 # multiplied by (0.1 ln 4 + 1)^2 = 1.2965. To do: write rope.scaling.attn_factor = attention_factor /

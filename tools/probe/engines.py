@@ -80,7 +80,7 @@ def _layer(each: at.probe.CheckpointReading) -> dict[str, Any]:
 
 
 def survey(families: list[str], engines: list[str], lines: Path) -> Iterator[dict[str, Any]]:
-    """The answers of engines to the configs of families; those that a file has already are not asked again."""
+    """The answers of engines to the configs of families; a file keeps them for the next run."""
     kept = _kept(lines)
     lines.parent.mkdir(parents=True, exist_ok=True)
     with lines.open("a") as out:

@@ -21,7 +21,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def entropy(ratio: float) -> float:
-    """Expected entropy, in nats, of random keys whose scores have `ratio` times the standard deviation of 1."""
+    """Expected entropy, in nats, of random keys whose scores have the standard deviation `ratio`."""
     return float(at.theory.expected_entropy(KEYS, ratio, head_dim=CHANNELS))
 
 
@@ -45,7 +45,8 @@ def _differences(results: Sequence[Result]) -> Iterable[str]:
     for each in results:
         for slip, ratio in _slips(each).items():
             found.setdefault((each["engine"], slip, ratio), []).append(each)
-    yield f"| engine | difference | answered / asked | entropy of random keys at {KEYS // 1024}k, in nats | where |"
+    named = f"entropy of random keys at {KEYS // 1024}k, in nats"
+    yield f"| engine | difference | answered / asked | {named} | where |"
     yield "|---|---|---|---|---|"
     plain = entropy(1.0)
     for (engine, slip, ratio), chosen in sorted(

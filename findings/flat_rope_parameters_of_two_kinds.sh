@@ -3,8 +3,8 @@
 #
 # Models whose layers are of two kinds keep two sets of rotary parameters. Given one flat set in config.json,
 # as all other models take it, Gemma 3 and OLMo 3 fill in the default of each kind beside it and compute with
-# those: base and scaling have no effect, and no warning is printed. OLMo 3 loses a part of the older form too:
-# "rope_theta" at the top level reaches only the layers without a window.
+# those: base and scaling have no effect, and no warning is printed. OLMo 3 loses a part of the older form as
+# well: "rope_theta" at the top level reaches only the layers without a window.
 #
 # Seen with random models of six layers, 64 tokens, largest change in a logit:
 #

@@ -46,8 +46,8 @@ SIZES = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 64, "num_att
 SIZES |= {"num_key_value_heads": 2, "head_dim": 16, "initializer_range": 0.25, "num_hidden_layers": 2}
 SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "sliding_window": WINDOW}
 ALL_LAYERS = {"use_sliding_window": True, "max_window_layers": 0}
-FAMILIES = {"mistral": {}, "mixtral": {}, "phi3": {}, "starcoder2": {}, "qwen2": ALL_LAYERS, "qwen3": ALL_LAYERS}
-FAMILIES |= {"gemma2": {}, "cohere2": {"num_hidden_layers": 4, "logit_scale": 4.0}}
+FAMILIES = {"mistral": {}, "mixtral": {}, "phi3": {}, "starcoder2": {}, "qwen2": ALL_LAYERS}
+FAMILIES |= {"qwen3": ALL_LAYERS, "gemma2": {}, "cohere2": {"num_hidden_layers": 4, "logit_scale": 4.0}}
 
 
 def engines(family, extra):

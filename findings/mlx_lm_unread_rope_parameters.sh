@@ -4,8 +4,8 @@
 # transformers 5.24.0 writes the base of the rotary frequencies, and their scaling, into "rope_parameters" of
 # config.json alone; "rope_theta" and "rope_scaling" at the top level are gone. mlx-lm reads the new key for
 # qwen3, but not for llama, mistral, qwen2, mixtral, phi3 and starcoder2. There it takes the default of
-# its own class, from 10000 to 1000000, without a warning. A Llama 3 (base 500000) that was fine-tuned and saved
-# with transformers 5 is rotated as a Llama 2. Its "llama3" scaling is lost in the same way.
+# its own class, from 10000 to 1000000, without a warning. A Llama 3 (base 500000) that was fine-tuned and
+# saved with transformers 5 is rotated as a Llama 2. Its "llama3" scaling is lost in the same way.
 #
 # Seen with random models of two layers, all saved with base 500000, 64 tokens:
 #
@@ -15,7 +15,7 @@
 #   llama with "llama3" scaling: the same bits as without
 #
 # Hurt: who converts a fine-tuned model with mlx_lm.convert, or loads the folder as it is. Short prompts still
-# look plausible. To do: copy rope_theta, and rope_parameters as rope_scaling, to the top level of config.json.
+# look plausible. To do: copy rope_theta, and rope_parameters as rope_scaling, to the top of config.json.
 #
 # mlx 0.32.4 on the CPU, torch 2.13.0. Fails if the behaviour changes.
 set -eu

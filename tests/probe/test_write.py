@@ -237,13 +237,19 @@ def test_no_prompt_is_longer_than_the_longest(bench: Bench) -> None:
 
 def test_kinds_of_questions(bench: Bench) -> None:
     given = config_of("gemma2", "plain")
-    whats = {
+    asked = {
         kind: {row["what"].split()[0] for row in bench.read(given, kinds=[kind], layer=0).rows()}
         for kind in ("scale", "angles", "window", "cap")
     }
-    assert whats["scale"] == {"scale,"}
-    assert whats["window"] == {"window"}
-    assert "window" not in whats["angles"] | whats["cap"]
+    assert asked["scale"] == {"scale,"}
+    assert asked["window"] == {"window"}
+    assert "window" not in asked["angles"] | asked["cap"]
+
+
+def test_a_soft_cap_that_is_not_asked_is_taken_as_given(bench: Bench) -> None:
+    """It lowers even small scores, by 3e-4."""
+    for row in bench.read(config_of("gemma2", "plain"), kinds=["scale"]).rows():
+        assert row["answered"] == pytest.approx(row["asked"], rel=1e-6)
 
 
 # ---- refusals --------------------------------------------------------------------------------------

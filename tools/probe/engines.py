@@ -82,7 +82,7 @@ def _layer(each: at.probe.CheckpointReading) -> dict[str, Any]:
 
 
 def survey(families: list[str], engines: list[str], lines: Path) -> Iterator[dict[str, Any]]:
-    """The answers of engines to the configs of families; a file keeps them for the next run."""
+    """The answers of engines to the configs of families; answers in the file are not asked again."""
     kept = _kept(lines)
     lines.parent.mkdir(parents=True, exist_ok=True)
     with lines.open("a") as out:

@@ -45,8 +45,8 @@ def _differences(results: Sequence[Result]) -> Iterable[str]:
     for each in results:
         for slip, ratio in _slips(each).items():
             found.setdefault((each["engine"], slip, ratio), []).append(each)
-    named = f"entropy of random keys at {KEYS // 1024}k, in nats"
-    yield f"| engine | difference | answered / asked | {named} | where |"
+    length = f"{KEYS // 1024}k"
+    yield f"| engine | difference | answered / asked | entropy of random keys at {length}, in nats | where |"
     yield "|---|---|---|---|---|"
     plain = entropy(1.0)
     for (engine, slip, ratio), chosen in sorted(

@@ -75,7 +75,7 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     units = {number: expected["prompts"][f"self {number}"]["product"] for number in scores}
     if expected["softcap"] and "cap" in answers and scores:
         _softcap(expected, answers, out, scores, units)
-    uncapped = _uncapped(out.softcap)
+    uncapped = _uncapped(expected["softcap"] if out.softcap is None else out.softcap)
     if scores:
         _multiplier(
             out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()])

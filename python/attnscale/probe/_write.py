@@ -113,7 +113,7 @@ def write(
     return root
 
 
-def _write_checkpoint(made: Checkpoint, folder: Path, formats: list[str], converter: Path | None) -> None:
+def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], converter: Path | None) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(made.config, indent=1) + "\n")
     write_safetensors(folder / "model.safetensors", made.tensors)

@@ -27,7 +27,7 @@ class Bench:
     """Probes, written once, and the readings of small engines."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self.answers = root, root / "answers.jsonl"
         self._kept: dict[str, Path] = {}
 
     def probe(self, config: dict[str, Any], **options: Any) -> Path:
@@ -39,17 +39,21 @@ class Bench:
 
     def lines(self, probe: Path, change: Change, k: int | None = 24, **options: Any) -> list[Any]:
         """Answers of the small engine to all checkpoints, each with changed rules."""
-        found = []
-        for folder in sorted(probe.glob("layer-*")):
-            rules = change(rules_of(folder / "config.json", int(folder.name.removeprefix("layer-"))))
-            found += lines_of(folder, SmallEngine(folder, rules, **options), k)
-        return found
+        return [
+            line
+            for folder in sorted(probe.glob("layer-*"))
+            for line in lines_of(folder, engine_of(folder, change, **options), k)
+        ]
 
     def read(self, config: dict[str, Any], change: Change = lambda rules: rules, **given: Any) -> Any:
         options = {name: given.pop(name) for name in ("layer", "longest", "kinds") if name in given}
-        return reading(
-            self._root / "answers.jsonl", self.lines(self.probe(config, **options), change, **given)
-        )
+        return reading(self.answers, self.lines(self.probe(config, **options), change, **given))
+
+
+def engine_of(folder: Path, change: Change = lambda rules: rules, **options: Any) -> SmallEngine:
+    """The small engine with a checkpoint loaded."""
+    rules = rules_of(folder / "config.json", int(folder.name.removeprefix("layer-")))
+    return SmallEngine(folder, change(rules), **options)
 
 
 def lines_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,7 +197,7 @@ class SmallEngine:
         heard = self._k[seen, head].any(axis=1)  # the others have a score of 0
         keys = self._turned(self._k[seen[heard], head : head + 1], places[heard])[:, 0]
         scores = np.zeros(len(seen))
-        scores[heard] = keys @ (query * self._scales()) * rules.temperature(last)
+        scores[heard] = self._rounded(keys @ (query * self._scales()) * rules.temperature(last))
         if rules.cap:
             scores = rules.cap * np.tanh(scores / rules.cap)
         sinks = self.tensors.get(f"{self._at}self_attn.sinks")
@@ -219,6 +220,19 @@ class SmallEngine:
         found = found / self._factor("logits_scaling")
         cap = self.config.get("final_logit_softcapping")
         return self._rounded(cap * np.tanh(found / cap) if cap else found)
+
+
+def bfloat16(seed: int | None = None) -> Callable[[Array], Array]:
+    """Round to 8 significant bits: to the nearest number, or of two at random, alike for equal arrays."""
+
+    def rounded(x: Array) -> Array:
+        unit = 2.0 ** (np.floor(np.log2(np.where(x == 0, 1.0, np.abs(x)))) - 7)
+        draws = (
+            0.5 if seed is None else np.random.default_rng([seed, zlib.crc32(x.tobytes())]).random(x.shape)
+        )
+        return np.asarray(np.floor(x / unit + draws) * unit)
+
+    return rounded
 
 
 # ---- files -----------------------------------------------------------------------------------------

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Answers of transformers to a checkpoint, right or with a fault planted into it."""
+"""Transformers with a checkpoint loaded, in which a fault can be planted, and the reading of its answers."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import attnscale as at
 import torch
-from attnscale import probe as attnscale_probe
+from attnscale.probe._ask import _ask_all
+from attnscale.probe._ask.engine import largest
+from attnscale.probe._ask.folder import Prompt, read_folder
+from attnscale.probe._ask.transformers import _refuse_partial
 from transformers import AutoConfig, AutoModelForCausalLM
-
-#: Log-probabilities kept of each answer.
-KEPT = 24
 
 
 class Engine:
@@ -33,21 +33,21 @@ class Engine:
         Changes the config before the model is built, as an engine that reads it otherwise.
     """
 
+    name = "transformers"
+
     def __init__(self, folder: Path, dtype: str, misread: Callable[[Any], None] | None = None) -> None:
         config = AutoConfig.from_pretrained(folder)
         if misread is not None:
             misread(config)
-        self.model, report = AutoModelForCausalLM.from_pretrained(
+        self.model, found = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=getattr(torch, dtype),
             attn_implementation="eager",
             output_loading_info=True,
         )
-        wrong = {name: sorted(map(str, found)) for name, found in report.items() if found}
-        if wrong:
-            raise RuntimeError(f"{folder} was not loaded whole: {wrong}")
-        self.undo = ExitStack()
+        _refuse_partial(folder, found)
+        self._undo = ExitStack()
 
     @property
     def code(self) -> ModuleType:
@@ -66,41 +66,23 @@ class Engine:
 
     def replace(self, name: str, wrapped: Callable[[Any], Any]) -> None:
         """Replace a function of the model's code, given the present one, until the engine is closed."""
-        self.undo.enter_context(mock.patch.object(self.code, name, wrapped(getattr(self.code, name))))
+        self._undo.enter_context(mock.patch.object(self.code, name, wrapped(getattr(self.code, name))))
+
+    def answer(self, prompt: Prompt) -> dict[int, float]:
+        """The largest log-probabilities of the next word."""
+        with torch.inference_mode():
+            logits = self.model(torch.tensor([list(prompt.ids)]), logits_to_keep=1, use_cache=False).logits
+        return largest(logits[0, -1].float().numpy())
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *about: object) -> None:
-        self.undo.close()
-
-    def answers(self, prompts: list[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-        """The largest log-probabilities of the next word, by prompt."""
-        with torch.inference_mode():
-            return {prompt["prompt"]: self._answer(prompt["ids"]) for prompt in prompts}
-
-    def _answer(self, words: list[int]) -> dict[int, float]:
-        logits = self.model(torch.tensor([words]), logits_to_keep=1, use_cache=False).logits[0, -1]
-        found = torch.log_softmax(logits.double(), -1).topk(KEPT)
-        return dict(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+        self._undo.close()
 
 
-def checkpoints(probe: Path) -> list[Path]:
-    """The folders of a probe's checkpoints."""
-    return [probe / name for name in json.loads((probe / "probe.json").read_text())["checkpoints"]]
-
-
-def read(probe: Path, engine: Callable[[Path], AbstractContextManager[Engine]]) -> Any:
+def read(probe: Path, engine: Callable[[Path], AbstractContextManager[Any]]) -> at.probe.ProbeReading:
     """The reading of the answers of an engine to all checkpoints of a probe."""
     file = probe / "answers.jsonl"
-    with file.open("w") as lines:
-        for folder in checkpoints(probe):
-            expected = json.loads((folder / "expected.json").read_text())
-            prompts = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
-            with engine(folder) as asked:
-                found = asked.answers(prompts)
-            about = {"checkpoint": expected["checkpoint"]}
-            lines.write(json.dumps({**about, "engine": "transformers", "expected": expected}) + "\n")
-            for name, row in found.items():
-                lines.write(json.dumps({**about, "prompt": name, "logprobs": row}) + "\n")
-    return attnscale_probe.read(file)
+    _ask_all(read_folder(probe), lambda checkpoint: engine(checkpoint.path), file, False)
+    return at.probe.read(file)

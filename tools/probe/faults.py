@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults of engines, each planted into transformers: a config that is read otherwise, or code that computes otherwise."""
+"""Faults of engines, planted into transformers: configs read otherwise, code that computes otherwise."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _ropes(config: Any) -> list[dict[str, Any]]:
 
 
 def factor(power: float) -> Fault:
-    """The factor of rotary positions to a power: 0 for an engine without it, 2 for one that multiplies twice."""
+    """The factor of rotary positions to a power: 0 for an engine without it, 2 for one that has it twice."""
 
     def wired(engine: Engine) -> None:
         for name, value in list(vars(engine.rotary).items()):
@@ -193,7 +193,7 @@ def adjacent() -> Fault:
 
 
 def halves(doubled: bool) -> Fault:
-    """Halves as pairs, where the model has channels side by side; `doubled` angles stand side by side, too."""
+    """Halves as pairs, where the model has channels side by side, as its angles if they are `doubled`."""
     if doubled:
         return _paired(lambda part: part[..., ::2], _in_halves)
     return _paired(lambda part: part[..., : part.shape[-1] // 2], _in_halves)

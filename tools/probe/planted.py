@@ -135,11 +135,36 @@ ROTARY = (
 
 SCORES = (
     # The scale.
-    Planted("query_pre_attn_scalar ignored: 1/sqrt(head_dim)", "gemma2", "plain", do.reads(query_pre_attn_scalar=256), layer=1),
-    Planted("query_pre_attn_scalar ignored: 1/sqrt(head_dim)", "gemma3_text", "linear", do.reads(query_pre_attn_scalar=128), layer=5),
-    Planted("attention_multiplier ignored: 1/sqrt(head_dim)", "granite", "plain", do.reads(attention_multiplier=128**-0.5)),
-    Planted("1/sqrt(hidden_size / num_attention_heads)", "qwen3_moe", "plain", do.scale(lambda each: 64**-0.5)),
-    Planted("1/sqrt(channels without rotation)", "deepseek_v3", "plain", do.scale(lambda each: each.qk_nope_head_dim**-0.5)),
+    Planted(
+        "query_pre_attn_scalar ignored: 1/sqrt(head_dim)",
+        "gemma2",
+        "plain",
+        do.reads(query_pre_attn_scalar=256),
+        layer=1,
+        keys={"query_pre_attn_scalar": 224},
+    ),
+    Planted(
+        "query_pre_attn_scalar ignored: 1/sqrt(head_dim)",
+        "gemma3_text",
+        "linear",
+        do.reads(query_pre_attn_scalar=128),
+        layer=5,
+    ),
+    Planted(
+        "attention_multiplier ignored: 1/sqrt(head_dim)",
+        "granite",
+        "plain",
+        do.reads(attention_multiplier=128**-0.5),
+    ),
+    Planted(
+        "1/sqrt(hidden_size / num_attention_heads)", "qwen3_moe", "plain", do.scale(lambda each: 64**-0.5)
+    ),
+    Planted(
+        "1/sqrt(channels without rotation)",
+        "deepseek_v3",
+        "plain",
+        do.scale(lambda each: each.qk_nope_head_dim**-0.5),
+    ),
     Planted("scale applied twice", "olmo3", "plain", do.scale(lambda each: each.scaling**2), layer=3),
     Planted("scale not applied", "qwen2", "plain", do.scale(lambda each: 1.0)),
     # Windows.
@@ -155,7 +180,13 @@ SCORES = (
     Planted(LONG, "exaone4", "plain", do.moved("sliding_window", 1)),
     Planted(ABSENT, "mistral", "plain", do.reads(sliding_window=None), keys={"sliding_window": 1024}),
     Planted(SHORT, "phi3", "plain", do.moved("sliding_window", -1), keys={"sliding_window": 2047}),
-    Planted(ABSENT, "llama4_text", "plain", do.reads(attention_chunk_size=FAR), keys={"attention_chunk_size": 1024}),
+    Planted(
+        ABSENT,
+        "llama4_text",
+        "plain",
+        do.reads(attention_chunk_size=FAR),
+        keys={"attention_chunk_size": 1024},
+    ),
     # Soft-caps and sinks.
     Planted("cap absent", "gemma2", "plain", do.reads(attn_logit_softcapping=None), layer=1),
     Planted("another cap", "gemma2", "plain", do.reads(attn_logit_softcapping=30.0), layer=1),
@@ -164,7 +195,9 @@ SCORES = (
     Planted("sink scaled", "gpt_oss", "yarn", do.sinks(lambda each: each.scaling * each.sinks), layer=1),
     # Temperatures.
     Planted("temperature absent", "ministral3", "temperature", do.rope_with(llama_4_scaling_beta=0.0)),
-    Planted("temperature absent", "llama4_text", "temperature", do.reads(attn_temperature_tuning=False), layer=3),
+    Planted(
+        "temperature absent", "llama4_text", "temperature", do.reads(attn_temperature_tuning=False), layer=3
+    ),
     Planted(
         "temperature of the number of words, not of the position",
         "ministral3",
@@ -178,15 +211,29 @@ SCORES = (
         do.later_temperature(),
         layer=3,
     ),
-    Planted("temperature twice", "ministral3", "temperature", do.temperature(lambda law, positions: law(positions) ** 2)),
-)  # fmt: skip
+    Planted(
+        "temperature twice",
+        "ministral3",
+        "temperature",
+        do.temperature(lambda law, positions: law(positions) ** 2),
+    ),
+)
 
 PLANTED = ROTARY + SCORES
 
-#: Those that a test runs: one of each kind, with short texts.
+#: Slip and family of the engines that a test runs: one of each kind, with short texts.
 QUICK = (
-    ("YaRN dropped", "mixtral"), ("attention_factor ignored", "qwen2"), ("mscale pair ignored", "llama"),
-    ("truncate ignored", "gpt_oss"), (NO_FACTOR, "qwen3"), (UNSCALED, "glm4"), ("scaled twice", "mistral"),
-    (PAIRED, "llama"), ("long_factor in a short text", "phi3"), (SHORT, "gpt_oss"), ("sink ignored", "gpt_oss"),
-    ("attention_multiplier ignored: 1/sqrt(head_dim)", "granite"), (NO_POSITIONS, "smollm3"),
-)  # fmt: skip
+    ("YaRN dropped", "mixtral"),
+    ("attention_factor ignored", "qwen2"),
+    ("mscale pair ignored", "llama"),
+    ("truncate ignored", "gpt_oss"),
+    (NO_FACTOR, "qwen3"),
+    (UNSCALED, "glm4"),
+    ("scaled twice", "mistral"),
+    (PAIRED, "llama"),
+    ("long_factor in a short text", "phi3"),
+    (SHORT, "gpt_oss"),
+    ("sink ignored", "gpt_oss"),
+    ("attention_multiplier ignored: 1/sqrt(head_dim)", "granite"),
+    (NO_POSITIONS, "smollm3"),
+)

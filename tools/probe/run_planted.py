@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m tools.probe.run_planted: how many faults of engines a probe names, and how many it finds in right ones."""
+"""python -m tools.probe.run_planted: faults of planted engines that a probe names, and false alarms."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attnscale as at
 import torch
-from attnscale import probe as attnscale_probe
 from transformers.utils import logging
 
 from .asked import Engine, read
@@ -62,7 +62,7 @@ def untouched(families: Iterable[str], scalings: Iterable[str], dtype: str) -> I
 def _written(config: dict[str, Any], **options: Any) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield attnscale_probe.write(config, Path(folder) / "probe", longest=LONGEST, **options)
+        yield at.probe.write(config, Path(folder) / "probe", longest=LONGEST, **options)
 
 
 def quick() -> tuple[Planted, ...]:
@@ -106,10 +106,8 @@ def _told(outcomes: Iterator[Outcome], dtype: str) -> Iterator[Outcome]:
     for each in outcomes:
         if not each.right:
             said = "; ".join(each.slips) or ("wrong, without a name" if each.wrong else "as asked")
-            print(
-                f"  {dtype} {each.family} {each.scaling} layer {each.layer}: {each.wanted or 'untouched'}: got {said}",
-                flush=True,
-            )
+            where = f"{dtype} {each.family} {each.scaling} layer {each.layer}"
+            print(f"  {where}: {each.wanted or 'untouched'}: got {said}", flush=True)
         yield each
 
 

@@ -59,8 +59,10 @@ def _add(found: dict[str, Answered], entry: dict[str, Any]) -> None:
             raise ValueError
         found[digest] = Answered(str(entry.get("engine", "")), entry["expected"], {}, {})
     elif "refused" in entry:
-        found[digest].refused[entry["prompt"]] = str(entry["refused"])
+        if entry["prompt"] not in found[digest].rows:
+            found[digest].refused[entry["prompt"]] = str(entry["refused"])
     else:
+        found[digest].refused.pop(entry["prompt"], None)  # it was asked again
         row = {int(token): float(each) for token, each in entry["logprobs"].items()}
         found[digest].rows[entry["prompt"]] = {
             token: each for token, each in row.items() if math.isfinite(each)

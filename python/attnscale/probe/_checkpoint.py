@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base.checks import InputError, choose
+from .._base.checks import InputError, choose, positive_int, refusal, several
 from .._base.text import grouped
 from .._core import __version__
 from ..audit import LayerPlan, ScalePlan, resolve
@@ -31,6 +31,10 @@ FORMAT = 1
 DTYPES = ("float32", "bfloat16", "float16")
 #: Largest number of words of a prompt, by default: enough for a temperature at 16384.
 LONGEST = 16640
+#: Smallest number that it may be.
+_SHORTEST = 64
+#: Fewest channels of a head: one for each class of keys, or two a pair and one a query that only give length.
+_CHANNELS, _NORMED_CHANNELS = lay.CLASS_CAP_LOW + 2, 2 * lay.PAIRS + 16
 
 
 class Checkpoint(NamedTuple):
@@ -62,8 +66,9 @@ def checkpoints(
 ) -> list[Checkpoint]:
     """One checkpoint for each kind of layer, or for one layer."""
     choose("dtype", dtype, DTYPES)
-    listed = [kinds] if isinstance(kinds, str) else kinds
-    asked = KINDS if listed is None else tuple(choose("kinds", each, KINDS) for each in listed)
+    asked = listed("kinds", kinds, KINDS, KINDS)
+    if positive_int("longest", longest) < _SHORTEST:
+        raise refusal(InputError, "longest", f"must be at least {_SHORTEST}, got {longest}")
     given = text_config(read_config(config))
     family = family_of(given)
     small = small_config(given, family, dtype)
@@ -79,6 +84,16 @@ def checkpoints(
             )
         made.append(_checkpoint(model, number, alike, asked, longest))
     return made
+
+
+def listed(
+    name: str, given: str | Iterable[str] | None, default: tuple[str, ...], known: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of an option: one, or several, each of them known."""
+    if given is None:
+        return default
+    names = [given] if isinstance(given, str) else several(name, given, "name", "names")
+    return tuple(choose(name, each, known) for each in names)
 
 
 def _spoken(plan: ScalePlan, layer: int | None) -> list[tuple[int, list[int]]]:
@@ -116,6 +131,9 @@ def _checkpoint(
         kinds=kinds,
         still_gain=gain,
     )
+    least = _CHANNELS if strength.length is None else _NORMED_CHANNELS
+    if (width := min(subject.head.width, subject.head.value_width)) < least:
+        raise InputError(f"layer {layer}: heads must have at least {least} channels, got {width}")
     pairs = pairs_of(subject)
     prompts = prompts_of(subject, pairs)
     expected = {

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._base.checks import InputError
+from .._base.text import counted
 from . import _layout as lay
 
 Answers = Mapping[str, Mapping[int, float]]
@@ -74,7 +75,7 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     units = {number: expected["prompts"][f"self {number}"]["product"] for number in scores}
     if expected["softcap"] and "cap" in answers and scores:
         _softcap(expected, answers, out, scores, units)
-    uncapped = _uncapped(out.softcap)
+    uncapped = _uncapped(expected["softcap"] if out.softcap is None else out.softcap)
     if scores:
         _multiplier(
             out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()])
@@ -127,7 +128,7 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
     if not silent:
         raise InputError(
             f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "
-            f"{len(row)} others: ask for 5 or more"
+            f"{counted(len(row), 'other')}: ask for 5 or more"
         )
     base, cap = float(np.median(silent)), expected["final_cap"]
     found = {token: each - base for token, each in row.items()}
@@ -229,12 +230,15 @@ def _softcap(
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
         relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
-        if not _solve_cap(out, seen, high, relative):
+        if not _solve_cap(out, seen, high, relative, expected["softcap"]):
             return
 
 
-def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool:
-    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one."""
+def _solve_cap(out: Measured, seen: float, high: float, relative: float, asked: float) -> bool:
+    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one.
+
+    There is none if the asked one would be seen; otherwise it stays open.
+    """
     low = high * 64 / lay.FULL
     noise = max(out.noise, 1e-4, relative * high)
 
@@ -242,7 +246,7 @@ def _solve_cap(out: Measured, seen: float, high: float, relative: float) -> bool
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))
 
     if seen > high - low - 4 * noise:
-        out.softcap = math.inf
+        out.softcap = math.inf if difference(asked) < high - low - 8 * noise else None
         return False
     least, most = 1.0, 1e6
     for _ in range(100):

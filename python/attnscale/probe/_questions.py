@@ -18,6 +18,7 @@ KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
 #: Angle that a pair is to turn without scaling, and the longest distance for it.
 TURN, FARTHEST = 2.2, 256
 _MARGIN = 40  # keys of a window that distances leave free
+_BESIDE = 20  # words of a prompt beside those between a key and its query
 
 
 class Prompt(NamedTuple):
@@ -91,7 +92,9 @@ class Subject:
 def pairs_of(subject: Subject) -> list[Pair]:
     """Pairs spread over all frequencies, each with a distance at which it turns by less than pi."""
     half = len(subject.unscaled)
-    reach = min(FARTHEST, subject.window - _MARGIN) if subject.window else FARTHEST
+    reach = min(FARTHEST, subject.longest - _BESIDE)
+    if subject.window:
+        reach = min(reach, subject.window - _MARGIN)
     found, used = [], set()
     for number in sorted({round(f) for f in np.linspace(0, half - 1, min(lay.PAIRS, half))}):
         angle = float(subject.unscaled[number])

@@ -144,43 +144,51 @@ def angle_slips(
     if rotation is None:
         turned = next((each.rotation for each in whole.layers if each.rotation is not None), unscaled)
         return {TURNED: _angles(turned), f"{TURNED}, unscaled": _angles(unscaled)}
-    out: dict[str, Angles] = {NOT_TURNED: np.zeros(rotation.rotated // 2)}
-    given, size = dict(rotation.parameters), config.get("max_position_embeddings")
-    variants: list[tuple[str, Rotation]] = [(UNSCALED, unscaled)]
-    if rotation.kind == "yarn":
-        variants += _of_yarn(rotation, given, size)
-    if rotation.kind == "longrope":
-        for name, other in (("long_factor", "short_factor"), ("short_factor", "long_factor")):
-            variants.append((f"{name} in a short text", _with(rotation, **{other: given.get(name)})))
-    if given.get("factor") and rotation.kind != "linear":
-        variants.append(
-            (
-                "linear scaling in its place",
-                replace(unscaled, kind="linear", parameters=(("factor", given["factor"]),)),
-            )
-        )
-    if rotation.kind == "linear":
-        variants.append(("linear scaling twice", _with(rotation, factor=given["factor"] ** 2)))
-    bases = {each.rotation.base for each in whole.layers if each.rotation is not None} - {rotation.base}
-    for theta in sorted(each for each in bases if each):
-        variants.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
-        variants.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
-    for one in (each.rotation for each in whole.layers if each.rotation is not None):
-        if one.rotated == rotation.rotated and one.kind in SCALINGS.keys() - {rotation.kind}:
-            scaling = f"{SCALINGS[one.kind]} of other layers"
-            variants += [(scaling, replace(one, base=rotation.base)), (f"base and {scaling}", one)]
+    variants = [(UNSCALED, unscaled), *_of_scaling(rotation, unscaled, config)]
+    variants += _of_other_layers(rotation, unscaled, whole)
     if rotation.base != 10000.0:
         variants.append(("rope_theta ignored (10000)", replace(rotation, base=10000.0)))
     if rotation.rotated < rotation.head_dim and plan.rotated * 2 >= rotation.head_dim:
-        whole_head = replace(rotation, rotated=rotation.head_dim)
-        variants.append((WHOLE_HEAD, whole_head))
-    count = rotation.rotated // 2
+        variants.append((WHOLE_HEAD, replace(rotation, rotated=rotation.head_dim)))
+    out: dict[str, Angles] = {NOT_TURNED: np.zeros(rotation.rotated // 2)}
     for name, variant in variants:
         found = variant.frequencies(1)
         if found is not None and name not in out:
-            out[name] = found[:count]
+            out[name] = found[: rotation.rotated // 2]
     asked = _angles(rotation)
     return {name: each for name, each in out.items() if not np.allclose(each, asked, rtol=1e-7, atol=0)}
+
+
+def _of_scaling(
+    rotation: Rotation, unscaled: Rotation, config: Mapping[str, Any]
+) -> list[tuple[str, Rotation]]:
+    """Slips of the scaling itself."""
+    given = dict(rotation.parameters)
+    if rotation.kind == "linear":
+        return [("linear scaling twice", _with(rotation, factor=given["factor"] ** 2))]
+    found = []
+    if rotation.kind == "yarn":
+        found += _of_yarn(rotation, given, config.get("max_position_embeddings"))
+    if rotation.kind == "longrope":
+        found.append(("long_factor in a short text", _with(rotation, short_factor=given.get("long_factor"))))
+    if given.get("factor"):
+        linear = replace(unscaled, kind="linear", parameters=(("factor", given["factor"]),))
+        found.append(("linear scaling in its place", linear))
+    return found
+
+
+def _of_other_layers(rotation: Rotation, unscaled: Rotation, whole: ScalePlan) -> list[tuple[str, Rotation]]:
+    """Slips that take a base or a scaling from layers of another kind."""
+    others = [each.rotation for each in whole.layers if each.rotation is not None]
+    found = []
+    for theta in sorted({each.base for each in others if each.base} - {rotation.base}):
+        found.append((f"base of other layers ({theta:g})", replace(rotation, base=theta)))
+        found.append((f"base of other layers ({theta:g}), unscaled", replace(unscaled, base=theta)))
+    for one in others:
+        if one.rotated == rotation.rotated and one.kind in SCALINGS.keys() - {rotation.kind}:
+            scaling = f"{SCALINGS[one.kind]} of other layers"
+            found += [(scaling, replace(one, base=rotation.base)), (f"base and {scaling}", one)]
+    return found
 
 
 def _of_yarn(rotation: Rotation, given: dict[str, Any], size: Any) -> list[tuple[str, Rotation]]:

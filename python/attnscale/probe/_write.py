@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._base.checks import InputError, choose, refusal
+from .._base.checks import InputError, refusal
 from .._base.hints import hinted
 from .._files.gguf_writer import KINDS as GGUF_KINDS
 from .._files.safetensors import write_safetensors
 from . import _layout as lay
 from ._ask import SCRIPT
-from ._checkpoint import FORMAT, LONGEST, Checkpoint, checkpoints
+from ._checkpoint import FORMAT, LONGEST, Checkpoint, checkpoints, listed
 from ._gguf import convert, write_gguf
 
 
@@ -95,9 +95,7 @@ def write(
         raise refusal(InputError, "folder", f"must be a folder, got the file {root}")
     if root.exists() and any(root.iterdir()) and not (root / "probe.json").is_file():
         raise refusal(InputError, "folder", f"must be new, empty or a probe, got {root}")
-    formats = [gguf] if isinstance(gguf, str) else list(gguf or ())
-    for kind in formats:
-        choose("gguf", kind, tuple(GGUF_KINDS))
+    formats = listed("gguf", gguf, (), tuple(GGUF_KINDS))
     if converter is not None and not formats:
         raise refusal(InputError, "converter", "must come with gguf, the types of the files")
     made = checkpoints(config, kinds=kinds, layer=layer, longest=longest, dtype=dtype)
@@ -115,7 +113,7 @@ def write(
     return root
 
 
-def _write_checkpoint(made: Checkpoint, folder: Path, formats: list[str], converter: Path | None) -> None:
+def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], converter: Path | None) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(made.config, indent=1) + "\n")
     write_safetensors(folder / "model.safetensors", made.tensors)

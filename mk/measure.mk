@@ -2,7 +2,7 @@
 #
 #: Speed
 
-.PHONY: bench peers
+.PHONY: bench peers probe-engines
 
 BENCH := --full
 # A line for each run; commit informative ones.
@@ -25,3 +25,18 @@ peers: build/peers ## measure it beside the attention of other packages, for the
 	$(call say,attention beside other packages)
 	PYTHONPATH=build/peers $(BIN)/pytest -q tests/bench/test_peers.py tests/conformance/test_engines.py -k "engine_computes or for_inference"
 	PYTHONPATH=build/peers $(BIN)/python benchmarks/bench.py --report docs/_measured $(BENCH_PEERS)
+
+# Engines of other packages that load a probe's checkpoints, installed outside the environment.
+ENGINES := mlx==0.32.4 mlx-cpu==0.32.4 mlx-lm==0.32.2 xllamacpp==2026.10.11549
+
+build/engines: $(STAMPS)/tools
+	$(call say,engines that load checkpoints)
+	@rm -rf $@
+	@$(PIP_INSTALL) --no-deps --target $@ $(ENGINES)
+	@rm -f build/probe-engines.jsonl
+
+# Answers are kept in build/probe-engines.jsonl.
+probe-engines: build/engines ## what engines do with each family's scalings; goes on where it stopped
+	$(call say,transformers$(comma) mlx-lm and llama.cpp beside the configs)
+	PYTHONPATH=build/engines $(BIN)/python -m tools.probe.engines --json docs/_measured/engines.json \
+	  --table docs/_measured/engines.md $(PROBE_ENGINES)

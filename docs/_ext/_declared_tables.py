@@ -21,6 +21,8 @@ from attnscale.cli._options import OPTIONS
 from attnscale.exact.lse import _ENGINES
 from attnscale.laws._registry import class_of
 from attnscale.montecarlo._experiment import DECLARATIONS
+from attnscale.probe._families import FAMILY
+from attnscale.probe._gguf.families import FAMILIES as GGUF_FAMILIES
 
 
 def declared_texts():
@@ -37,6 +39,7 @@ def declared_texts():
         "audit-remote.md": _models("model_type", REMOTE),
         "audit-diffusers.md": _models("_class_name", DIFFUSERS),
         "audit-scan.md": _scanned(),
+        "probe-families.md": _probed(),
         "law-classes.md": _by_module("attnscale.laws", _law_classes()),
         "twins.md": _by_module("attnscale.reference", _public(reference)),
         "theory.md": _by_module("attnscale.theory", _public(theory)),
@@ -120,6 +123,16 @@ def _models(key, rows):
     for row in rows:
         types = ", ".join(f"`{kind}`" for kind in row.family.types)
         lines.append(f"| {row.models} | {types} | {row.rule} |")
+    return "\n".join(lines)
+
+
+def _probed():
+    """Model types that a probe can be written for, with the architecture of their GGUF files."""
+    architectures = {kind: row.architecture for row in GGUF_FAMILIES for kind in row.types.split()}
+    lines = ["| model_type | class | GGUF |", "|---|---|---|"]
+    for kind, family in FAMILY.items():
+        name = f"`{architectures[kind]}`" if kind in architectures else "none"
+        lines.append(f"| `{kind}` | `{family.architecture}` | {name} |")
     return "\n".join(lines)
 
 

@@ -78,9 +78,13 @@ def test_one_config_as_a_table(folder: Any, run: Run) -> None:
     assert re.search(r"^even 0-44 .* constant\(value=0.0833333333\) .* 4096 ", out, re.M)
     assert re.search(r"^odd 1-45 ", out, re.M)
     assert "query_pre_attn_scalar = 144" in out
+    assert out.endswith("\nask your engine: attnscale probe write gemma -o probe/\n")
     assert "soft-cap c: attn_logit_softcapping = 50.0\n" in out
     # The product of the factors is one number, or two for Phi, where a quarter of the channels is unrotated.
-    assert "= 0.1352338   " in run("deepseek")[1]
+    out = run("deepseek")[1]
+    assert "= 0.1352338   " in out
+    assert "ask your engine" in out
+    assert "ask your engine" not in run("deepseek", "--at", "0")[1]
     found = [line.split() for line in run("phi")[1].splitlines() if line.lstrip().startswith("=")]
     assert found == [["=", "0.1252168", "rotated"], ["=", "0.08838835", "unrotated"]]
 

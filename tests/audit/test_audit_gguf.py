@@ -358,7 +358,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     file = tmp_path / "model.gguf"
     file.write_bytes(header("llama", **sizes()))
     assert main(["audit", str(file)]) == 0
-    assert "llama, 4 layers" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "llama, 4 layers" in out
+    assert "ask your engine" not in out  # a probe is written from a config.json
     file.write_bytes(b"GGUF")
     assert main(["audit", str(file)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

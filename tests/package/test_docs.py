@@ -88,7 +88,7 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 MODULES = (
     *("audit", "conformance", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot"),
-    *("reference", "theory", "torch", "torch.nn", "variants", "variants.score_functions"),
+    *("probe", "reference", "theory", "torch", "torch.nn", "variants", "variants.score_functions"),
 )
 
 

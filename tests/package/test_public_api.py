@@ -60,6 +60,7 @@ NAMES = [
     "montecarlo",
     "normalizers",
     "plot",
+    "probe",
     "reference",
     "report",
     "set_num_threads",

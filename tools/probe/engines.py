@@ -32,6 +32,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "mlx": {},
     "llama_cpp": {"file": "f32.gguf"},
 }
+#: Depths by which an engine knows a model, and chooses its scale.
+DEPTHS = {"gemma3_text": {"num_hidden_layers": 62}}
 
 
 def asked(config: dict[str, Any], engine: str) -> dict[str, Any]:
@@ -89,7 +91,8 @@ def survey(families: list[str], engines: list[str], lines: Path) -> Iterator[dic
             for family, scaling, config in cases(families):
                 key = (engine, family, scaling)
                 if key not in kept:
-                    kept[key] = {"engine": engine, "family": family, "scaling": scaling, **asker(config)}
+                    found = asker(config | DEPTHS.get(family, {}))
+                    kept[key] = {"engine": engine, "family": family, "scaling": scaling, **found}
                     out.write(json.dumps(kept[key]) + "\n")
                     out.flush()
                 yield kept[key]

@@ -141,6 +141,7 @@ SCORES = (
         "plain",
         do.reads(query_pre_attn_scalar=256),
         layer=1,
+        keys={"query_pre_attn_scalar": 224},
     ),
     Planted(
         "query_pre_attn_scalar ignored: 1/sqrt(head_dim)",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import traceback
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from ..audit._differences import both_sides, gap_lines, in_angles_alone
 from ..audit._survey import resolve_quietly
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, FoundError, as_input, bad_input, table_of
+from ._program import program
 
 DESCRIPTION = """\
 Multipliers of q . k in each layer of a model, before soft-cap, bias and mask: base scale, scale laws,
@@ -78,10 +80,24 @@ def _one(options: argparse.Namespace) -> Answer:
                 content["learned"] = [
                     each.to_dict() for each in learned.entries if options.layer in (None, each.layer)
                 ]
+            text += _next(plan, path, options)
     if content["report"] == "differences" and content["differences"]:
         found = counted(len(content["differences"]), "difference")
     ends = FoundError(f"{found} (--strict)") if options.strict and found else None
     return Answer(text, rows, report={"schema": audit.SCHEMA, **content}, ends=ends)
+
+
+def _next(plan: audit.ScalePlan, path: Path, options: argparse.Namespace) -> str:
+    """The command that asks an engine about this config, on a line of its own, if a probe can be written."""
+    from ..probe._families import FAMILY  # here alone: other reports need no probe
+
+    if (
+        plan.model_type not in FAMILY
+        or options.part is not None
+        or not (path.is_dir() or path.suffix == ".json")
+    ):
+        return ""
+    return f"\n\nask your engine: {program()} probe write {shlex.quote(str(path))} -o probe/"
 
 
 def _places(path: Path) -> tuple[Path, Path | None]:

@@ -220,19 +220,25 @@ def test_one_layer_speaks(bench: Bench, family: str) -> None:
 def test_questions_beyond_the_longest_text(bench: Bench) -> None:
     given = config_of("mistral", "plain", sliding_window=4096)
     skipped = content(bench.probe(given, longest=600) / "layer-0" / "expected.json")["skipped"]
-    assert skipped == ["window of 4096 keys: it needs a text of 4104 words (--longest)"]
+    assert skipped == ["window of 4096 keys: it needs a text of 4102 words (--longest)"]
     found = bench.read(given, longest=600)
     assert not found.wrong
     assert "window" not in {row["what"] for row in found.rows()}
     assert f"not asked: {skipped[0]}" in found.table()
-    assert content(bench.probe(given, longest=4104) / "layer-0" / "expected.json")["skipped"] == []
+    folder = bench.probe(given, longest=4102) / "layer-0"
+    assert content(folder / "expected.json")["skipped"] == []
+    assert max(map(words_of, (folder / "prompts.jsonl").read_text().splitlines())) == 4102
+
+
+def words_of(line: str) -> int:
+    return len(json.loads(line)["ids"])
 
 
 def test_no_prompt_is_longer_than_the_longest(bench: Bench) -> None:
     for family in ("gemma2", "ministral3", "llama4_text"):
         for folder in bench.probe(config_of(family, "plain"), longest=64).glob("layer-*"):
             lines = (folder / "prompts.jsonl").read_text().splitlines()
-            assert 40 < max(len(json.loads(line)["ids"]) for line in lines) <= 64
+            assert 40 < max(map(words_of, lines)) <= 64
 
 
 def test_kinds_of_questions(bench: Bench) -> None:

@@ -165,15 +165,15 @@ def _cap(subject: Subject) -> list[Prompt]:
 def _edges(subject: Subject) -> list[Prompt]:
     """Two pairs of keys around the edge of a window: each is seen or not."""
     window = subject.window or 0
-    if window + 8 > subject.longest:
-        needs = f"it needs a text of {window + 8} words (--longest)"
+    end = window + 4 if subject.chunked else window + 6
+    if end > subject.longest:
+        needs = f"it needs a text of {end} words (--longest)"
         subject.skipped.append(f"window of {window} keys: {needs}")
         return []
     product = subject.still(edge_strength(subject.strength))
     found = []
     for number, (seen, hidden) in enumerate(((0, 1), (1, 2))):
         inside, outside = _edge_distances(subject, seen, hidden)
-        end = window + 4 if subject.chunked else window + 6
         tokens = [lay.BOS, *lay.fill(end - 2), lay.EDGE]
         tokens[len(tokens) - 1 - inside] = lay.EDGE_IN
         tokens[len(tokens) - 1 - outside] = lay.EDGE_OUT

@@ -110,6 +110,8 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
     }
     if both:
         found.append(("mscale_all_dim ignored", parts["mscale"], 1.0))
+    elif "mscale" in given:
+        found.append(("mscale read without mscale_all_dim", parts["mscale"], others))
     if not math.isclose(others, 1.0):  # a factor on all channels
         found.append(("factor on all channels absent", rotated / others, 1.0))
         found.append(("factor on all channels twice", rotated * others, others**2))

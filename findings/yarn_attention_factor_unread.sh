@@ -2,8 +2,8 @@
 # mlx-lm 0.32.2 and llama.cpp ignore the attention_factor of YaRN, each in its own way.
 #
 # transformers 5.24.0 multiplies query and key by attention_factor where config.json has it, and otherwise by
-# 0.1 ln(factor) + 1. mlx-lm does not read the key. GGUF has two keys for it: llama.cpp's converter writes, for a
-# Qwen, rope.scaling.yarn_attn_factor, which the loader does not read; the loader reads
+# 0.1 ln(factor) + 1. mlx-lm does not read the key. GGUF has two keys for it: llama.cpp's converter writes,
+# for a Qwen, rope.scaling.yarn_attn_factor, which the loader does not read; the loader reads
 # rope.scaling.attn_factor, and multiplies the default by it instead of replacing the default.
 #
 # Seen with a random Qwen2 of two layers, YaRN of factor 4 and attention_factor 1, 64 tokens; farthest

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import attnscale as at
 
 #: Keys of the row whose entropy is told, and channels of its head.
 KEYS, CHANNELS = 32768, 128
+NAMES = {"transformers": "transformers", "mlx": "mlx-lm", "llama_cpp": "llama.cpp"}
+_UNNAMED = "a difference without a name"
 
 Result = Mapping[str, Any]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -25,13 +28,13 @@ def entropy(ratio: float) -> float:
     return float(at.theory.expected_entropy(KEYS, ratio, head_dim=CHANNELS))
 
 
-def _counts(results: Sequence[Result]) -> Iterable[str]:
-    yield "| engine | configs asked | as asked | otherwise | not loaded |"
+def _counts(results: Sequence[Result]) -> Iterator[str]:
+    yield "| engine | configs | as asked | otherwise | not loaded |"
     yield "|---|---|---|---|---|"
     for name, chosen in _grouped(results, lambda each: each["engine"]).items():
         lost = sum("error" in each for each in chosen)
         wrong = sum(bool(each.get("wrong")) for each in chosen)
-        label = next((_version(each) for each in chosen if "error" not in each), name)
+        label = next((_version(each) for each in chosen if "error" not in each), NAMES[name])
         yield f"| {label} | {len(chosen)} | {len(chosen) - lost - wrong} | {wrong} | {lost} |"
 
 
@@ -39,49 +42,45 @@ def _version(result: Result) -> str:
     return str(result["layers"][0]["engine"]).split(",")[0]
 
 
-def _differences(results: Sequence[Result]) -> Iterable[str]:
-    """One line for each engine and slip, and each ratio of the multipliers."""
-    found: dict[tuple[str, str, float], list[Result]] = {}
-    for each in results:
-        for slip, ratio in _slips(each).items():
-            found.setdefault((each["engine"], slip, ratio), []).append(each)
-    length = f"{KEYS // 1024}k"
-    yield f"| engine | difference | answered / asked | entropy of random keys at {length}, in nats | where |"
+def _differences(results: Sequence[Result]) -> Iterator[str]:
+    """One line for each engine and slip, with the range of the ratios of its multipliers."""
+    yield f"| engine | difference | scale, answered / asked | entropy at {KEYS // 1024}k | families |"
     yield "|---|---|---|---|---|"
-    plain = entropy(1.0)
-    for (engine, slip, ratio), chosen in sorted(
-        found.items(), key=lambda each: (each[0][0], each[0][1], each[0][2])
-    ):
-        change = "" if math.isclose(ratio, 1.0, abs_tol=1e-3) else f"{plain:.3f} to {entropy(ratio):.3f}"
-        yield f"| {engine} | {slip} | {ratio:.4g} | {change} | {_where(chosen)} |"
+    found = [(result, slip, ratio) for result in results for slip, ratio in slips_of(result).items()]
+    for (engine, slip), chosen in _grouped(found, lambda each: (each[0]["engine"], each[1])).items():
+        ratios = sorted({ratio for _, _, ratio in chosen})
+        ends = ratios if len(ratios) == 1 else [ratios[0], ratios[-1]]
+        families = ", ".join(dict.fromkeys(result["family"] for result, _, _ in chosen))
+        scale = " to ".join(f"{each:.4g}" for each in ends)
+        nats = " to ".join(f"{entropy(each):.2f}" for each in ends)
+        yield f"| {NAMES[engine]} | {slip} | {scale} | {nats} | {families} |"
 
 
-def _slips(result: Result) -> dict[str, float]:
+def slips_of(result: Result) -> dict[str, float]:
     """Slips of a result, each with the ratio of the multipliers that differs most."""
     out: dict[str, float] = {}
     for layer in result.get("layers", ()):
-        slips = layer["slips"] or (["a difference without a name"] if layer["wrong"] else [])
+        slips = layer["slips"] or ([_UNNAMED] if layer["wrong"] else [])
         ratios = [each["answered"] / each["asked"] for each in layer["scales"].values() if each["answered"]]
         most = max(ratios, key=lambda each: abs(math.log(each)), default=1.0)
-        out |= {slip: round(most, 4) if abs(most - 1) > 1e-3 else 1.0 for slip in slips}
+        out |= dict.fromkeys(slips, round(most, 4) if abs(most - 1) > 1e-3 else 1.0)
     return out
 
 
-def _where(results: Sequence[Result]) -> str:
-    groups = _grouped(results, lambda each: each["family"])
-    return "; ".join(
-        f"{family}: {', '.join(each['scaling'] for each in chosen)}" for family, chosen in groups.items()
-    )
-
-
-def _refused(results: Sequence[Result]) -> Iterable[str]:
+def _refused(results: Sequence[Result]) -> Iterator[str]:
     refused = [each for each in results if "error" in each]
-    for (engine, said), chosen in _grouped(refused, lambda each: (each["engine"], each["error"])).items():
-        yield f"- {engine}: {_where(chosen)}: {said}"
+    for engine, chosen in _grouped(refused, lambda each: each["engine"]).items():
+        families = _grouped(chosen, lambda each: each["family"])
+        said = "; ".join(f"{family} ({_scalings(each)})" for family, each in families.items())
+        yield f"Not loaded by {NAMES[engine]}: {said}."
 
 
-def _grouped(results: Iterable[Result], key: Any) -> dict[Any, list[Result]]:
-    out: dict[Any, list[Result]] = {}
-    for each in results:
+def _scalings(results: Sequence[Result]) -> str:
+    return ", ".join(each["scaling"] for each in results)
+
+
+def _grouped(items: Iterable[Any], key: Callable[[Any], _Key]) -> dict[_Key, list[Any]]:
+    out: dict[_Key, list[Any]] = {}
+    for each in items:
         out.setdefault(key(each), []).append(each)
     return out

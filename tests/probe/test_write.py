@@ -145,7 +145,7 @@ def test_a_digest_is_of_config_layer_and_questions(bench: Bench, tmp_path: Path)
     assert first != second
     assert digests(at.probe.write(given, tmp_path / "again", longest=4200)) == [first, second]
     others = [
-        bench.probe({**given, "query_pre_attn_scalar": 256}),
+        bench.probe({**given, "query_pre_attn_scalar": 224}),
         bench.probe({**given, "a_new_key": 1}),
         bench.probe(given, kinds=["scale", "angles"]),
         bench.probe(given, dtype="float16"),

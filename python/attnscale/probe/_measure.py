@@ -237,7 +237,7 @@ def _softcap(
 def _solve_cap(out: Measured, seen: float, high: float, relative: float, asked: float) -> bool:
     """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one.
 
-    There is none if the asked one would be seen; otherwise it stays open.
+    There is none if the asked one is excluded; otherwise it stays open.
     """
     low = high * 64 / lay.FULL
     noise = max(out.noise, 1e-4, relative * high)
@@ -246,7 +246,7 @@ def _solve_cap(out: Measured, seen: float, high: float, relative: float, asked: 
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))
 
     if seen > high - low - 4 * noise:
-        out.softcap = math.inf if difference(asked) < high - low - 8 * noise else None
+        out.softcap = math.inf if seen > difference(asked) + 4 * noise else None
         return False
     least, most = 1.0, 1e6
     for _ in range(100):

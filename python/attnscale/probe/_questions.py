@@ -150,7 +150,7 @@ def _angles(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
 
 def cap_strength(subject: Subject) -> float:
     """Strength of the query of a soft-cap: its larger score is about half of the cap."""
-    wanted = 0.5 * (subject.cap or 0.0) / (subject.strength.product(1.0) * subject.strength.scale)
+    wanted = 0.56 * (subject.cap or 0.0) / (subject.strength.product(1.0) * subject.strength.scale)
     return float(2.0 ** round(math.log2(max(wanted, 1.0))))
 
 

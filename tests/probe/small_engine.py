@@ -16,6 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Rounding = Callable[[Array], Array]
+
+
+def unchanged(x: Array) -> Array:
+    return x
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,16 @@ _AFTER["glm4"] = "post_self_attn_layernorm"
 
 
 class SmallEngine:
-    """A checkpoint with one layer that speaks; `rounded` rounds what a layer hands on."""
+    """A checkpoint with one layer that speaks.
+
+    `rounded` rounds all that is handed on, `multiplied` the inputs of matrix products.
+    """
 
     def __init__(
-        self, folder: Path, rules: Rules, rounded: Callable[[Array], Array] = lambda numbers: numbers
+        self, folder: Path, rules: Rules, rounded: Rounding = unchanged, multiplied: Rounding = unchanged
     ) -> None:
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-        self.rules, self._rounded = rules, rounded
+        self.rules, self._rounded, self._multiplied = rules, rounded, multiplied
         self.tensors = tensors_in(folder)
         self.layer = self._speaker()
         tied = self.config["tie_word_embeddings"]
@@ -81,7 +89,7 @@ class SmallEngine:
             self._norm(self._words, f"{self._at}input_layernorm") if self._has_input_norm else self._words
         )
         attend = self._latent if self._is("deepseek_v3") else self._projected
-        self._q, self._k, self._v = map(rounded, attend(rounded(before)))
+        self._q, self._k, self._v = map(rounded, attend(multiplied(rounded(before))))
 
     # ---- parts of the checkpoint
 
@@ -154,10 +162,11 @@ class SmallEngine:
         heads, rank = self.config["num_attention_heads"], self.config["kv_lora_rank"]
         still = self.config["qk_nope_head_dim"]
         middle = self._norm(self._linear(x, "q_a_proj"), f"{self._at}self_attn.q_a_layernorm")
+        middle = self._multiplied(middle)
         q = self._linear(middle, "q_b_proj").reshape(256, heads, -1)
         both = self._linear(x, "kv_a_proj_with_mqa")
         latent = self._norm(both[:, :rank], f"{self._at}self_attn.kv_a_layernorm")
-        k_and_v = self._linear(latent, "kv_b_proj").reshape(256, heads, -1)
+        k_and_v = self._linear(self._multiplied(latent), "kv_b_proj").reshape(256, heads, -1)
         turned = np.repeat(both[:, None, rank:], heads, axis=1)
         return q, np.concatenate([k_and_v[..., :still], turned], -1), k_and_v[..., still:]
 
@@ -206,7 +215,7 @@ class SmallEngine:
         weights = np.exp(scores - high)
         total = weights.sum() + (math.exp(rules.sink(sinks[head]) - high) if silent else 0.0)
         mean = self._rounded(self._rounded(weights / total) @ self._v[seen, head])
-        return self._rounded(output[:, head] @ mean)
+        return self._rounded(output[:, head] @ self._multiplied(mean))
 
     def logits(self, ids: Iterable[int]) -> Array:
         """Logits of the word that follows."""
@@ -215,14 +224,15 @@ class SmallEngine:
         if kind in _AFTER:
             added = self._rounded(self._norm(added, self._at + _AFTER[kind]))
         stream = self._rounded(self._words[words[-1]] + added * self._factor("residual_multiplier"))
-        found = self._rounded(self._head @ self._rounded(self._norm(stream, "model.norm")))
+        last = self._multiplied(self._rounded(self._norm(stream, "model.norm")))
+        found = self._rounded(self._head @ last)
         found = found * self._factor("logit_scale", 0.0625 if kind == "cohere2" else 1.0)
         found = found / self._factor("logits_scaling")
         cap = self.config.get("final_logit_softcapping")
         return self._rounded(cap * np.tanh(found / cap) if cap else found)
 
 
-def bfloat16(seed: int | None = None) -> Callable[[Array], Array]:
+def bfloat16(seed: int | None = None) -> Rounding:
     """Round to 8 significant bits: to the nearest number, or of two at random, alike for equal arrays."""
 
     def rounded(x: Array) -> Array:
@@ -233,6 +243,15 @@ def bfloat16(seed: int | None = None) -> Callable[[Array], Array]:
         return np.asarray(np.floor(x / unit + draws) * unit)
 
     return rounded
+
+
+def in_blocks(x: Array) -> Array:
+    """Round to integers up to 127 and a scale for 32 numbers, as products with 8-bit weights do."""
+    if x.shape[-1] % 32:
+        return x
+    blocks = x.reshape(-1, 32)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / 127
+    return np.asarray(np.round(blocks / np.where(scale > 0, scale, 1.0)) * scale).reshape(x.shape)
 
 
 # ---- files -----------------------------------------------------------------------------------------

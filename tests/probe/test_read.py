@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rotary import Array, factor_of, plain, yarn
 from small_bench import Bench, Change, config_of
-from small_engine import bfloat16
+from small_engine import bfloat16, in_blocks
 
 from tools.probe.configs import FAMILIES
 
@@ -234,6 +234,24 @@ def test_bfloat16_gives_no_false_alarm(bench: Bench, family: str, scaling: str, 
 def test_a_slip_in_bfloat16_has_its_name(bench: Bench, slip: Slip) -> None:
     config = config_of(slip.family, slip.scaling, **slip.keys)
     assert bench.read(config, slip.change, layer=slip.layer, rounded=bfloat16()).slips == (slip.name,)
+
+
+@pytest.mark.parametrize(("family", "scaling"), sorted({draw[:2] for draw in DRAWS}))
+def test_blocks_of_8_bits_give_no_false_alarm(bench: Bench, family: str, scaling: str) -> None:
+    found = bench.read(config_of(family, scaling), multiplied=in_blocks)
+    assert not found.wrong, found
+    for row in found.rows():
+        if row["what"].startswith("scale"):
+            assert row["answered"] == pytest.approx(row["asked"], rel=2e-3)
+
+
+@pytest.mark.parametrize("keys", [{}, {"query_pre_attn_scalar": 224}, {"query_pre_attn_scalar": 144}])
+@pytest.mark.parametrize("scaling", ["plain", "yarn"])
+def test_a_soft_cap_in_blocks_of_8_bits(bench: Bench, scaling: str, keys: dict[str, Any]) -> None:
+    """Both of its weights are of one block."""
+    for cap, slips in ((50.0, ()), (30.0, ("another cap",)), (None, ("cap absent",))):
+        config = config_of("gemma2", scaling, **keys)
+        assert bench.read(config, rules(cap=cap), layer=1, multiplied=in_blocks).slips == slips
 
 
 def test_a_slow_pair_is_not_resolved(bench: Bench) -> None:

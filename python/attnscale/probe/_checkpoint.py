@@ -22,7 +22,7 @@ from . import _layout as lay
 from ._expected import expected_of, same_answer, turning_points, unscaled_rotation
 from ._families import Family
 from ._head import Head, Strength, columns, norm_weights, strength_of
-from ._questions import KINDS, Prompt, Subject, cap_strength, edge_strength, pairs_of, prompts_of
+from ._questions import KINDS, Prompt, Subject, cap_of, edge_strength, pairs_of, prompts_of
 from ._shrink import family_of, small_config, text_config
 from ._tensors import SINK, Tensors, norms_of, tensors_of, weight_of_one
 
@@ -143,9 +143,7 @@ def _checkpoint(
     described = json.dumps([FORMAT, model.small, expected], sort_keys=True)
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     prints = [int(digest[number], 16) % 8 - 4 for number in range(len(lay.PRINT))]
-    spoken = columns(
-        subject.head, strength, pairs, cap_strength(subject), edge_strength(strength), prints, normed
-    )
+    spoken = columns(subject.head, strength, pairs, cap_of(subject), edge_strength(strength), prints, normed)
     tensors = tensors_of(model.small, model.family, subject.head, spoken, layer, gains)
     about = {"checkpoint": digest, "prints": prints, **expected}
     return Checkpoint(f"layer-{layer}", model.small, tensors, prompts, about)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..audit import LayerPlan, Rotation, ScalePlan
 from ._head import Pair
-from ._questions import Prompt, Subject, cap_strength
+from ._questions import Prompt, Subject, cap_of
 from ._slips import SCALINGS, angle_slips, score_slips
 
 
@@ -68,7 +68,7 @@ def expected_of(
         },
         "temperature": _temperatures(plan, prompts),
         "softcap": plan.softcap,
-        "cap_strength": cap_strength(subject) if plan.softcap else None,
+        "cap_gain": cap_of(subject).gain if plan.softcap else None,
         "window": plan.window,
         "sink": plan.sink,
         "skipped": subject.skipped,

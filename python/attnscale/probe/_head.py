@@ -139,6 +139,13 @@ def norm_weights(scale: float, roots: float) -> tuple[float, float]:
     return 2.0 ** (exponent - exponent // 2), 2.0 ** (exponent // 2)
 
 
+class Cap(NamedTuple):
+    """The question of a soft-cap: strength of its query, and gain of the value of small scores."""
+
+    strength: float
+    gain: float
+
+
 class Columns(NamedTuple):
     """Queries, keys and values of all words, one column a word, in units of the normed coordinate."""
 
@@ -151,12 +158,12 @@ def columns(
     head: Head,
     strength: Strength,
     pairs: list[Pair],
-    cap: float,
+    cap: Cap,
     edge: float,
     prints: list[int],
     normed: float,
 ) -> Columns:
-    """Fill the columns; `cap` and `edge` are strengths of queries, `prints` exponents of values."""
+    """Fill the columns; `edge` is the strength of a query, `prints` are exponents of values."""
     q_size, k_size = _sizes(strength, normed)
     query, key = (np.zeros((head.width, lay.VOCABULARY)) for _ in range(2))
     taken = {channel for pair in pairs for channel in head.channels(pair.number)} | {head.plain}
@@ -178,14 +185,14 @@ def columns(
         ask(lay.COS + n, first, 1.0, n)
         ask(lay.SIN + n, second, pair.boost, n, sign=-1.0)
     still = head.plain if head.plain is not None else head.channels(pairs[-1].number)[0]
-    for number, (token, amount) in enumerate(((lay.EDGE, edge), (lay.FAR, edge), (lay.CAP, cap))):
+    for number, (token, amount) in enumerate(((lay.EDGE, edge), (lay.FAR, edge), (lay.CAP, cap.strength))):
         ask(token, still, amount, len(pairs) + number)
     key[still, [lay.EDGE_IN, lay.EDGE_OUT, lay.FAR, lay.CAP_HIGH]] = k_size
-    key[still, lay.CAP_LOW] = k_size * 64 / lay.FULL
+    key[still, lay.CAP_LOW] = k_size * lay.CAP_SIZE / lay.FULL
     if head.plain is not None:
         ask(lay.PLAIN, head.plain, 1.0, len(pairs) + 3)
         key[head.plain, lay.PLAIN] = k_size
-    return Columns(query, key, _values(head, pairs, prints))
+    return Columns(query, key, _values(head, pairs, cap.gain, prints))
 
 
 def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
@@ -197,13 +204,13 @@ def _sizes(strength: Strength, normed: float) -> tuple[float, float]:
     return exact * 2.0 ** (exponent - exponent // 2), exact * 2.0 ** (exponent // 2)
 
 
-def _values(head: Head, pairs: list[Pair], prints: list[int]) -> NDArray[np.float64]:
+def _values(head: Head, pairs: list[Pair], cap_gain: float, prints: list[int]) -> NDArray[np.float64]:
     value = np.zeros((head.value_width, lay.VOCABULARY))
     for token in range(lay.VOCABULARY):
         mark = lay.class_of(token)
         size = lay.FILLERS.get(token, lay.FULL) / lay.UNIT
         value[head.value_width - 1 if mark is None else mark, token] = size
-    value[lay.CLASS_CAP_LOW, lay.CAP_LOW] *= lay.CAP_GAIN
+    value[lay.CLASS_CAP_LOW, lay.CAP_LOW] *= cap_gain
     for n, pair in enumerate(pairs):
         value[n, lay.KEY + n] *= pair.gain
     for token, exponent in zip(lay.PRINT, prints, strict=True):

@@ -29,8 +29,8 @@ READ, REST, SILENT = 160, 192, 224
 #: Classes of keys after those of pairs.
 CLASS_EDGE_IN, CLASS_EDGE_OUT, CLASS_CAP, CLASS_FAR, CLASS_PRINT, CLASS_PLAIN = 12, 13, 14, 15, 16, 20
 CLASS_CAP_LOW = 21
-#: Keys of the smaller score beside one of the larger, and their value: their weights are tiny.
-CAP_KEYS, CAP_GAIN = 16, 256.0
+#: Keys of the smaller score beside one of the larger, and their amplitude.
+CAP_KEYS, CAP_SIZE = 16, 80
 #: Largest number of pairs of channels that are asked.
 PAIRS = 12
 

@@ -27,6 +27,8 @@ _LEAST = 4e-6
 _ROUNDED = 1e-6
 #: Relative spread beyond which numbers are of 16 or 8 bits, and the error that all scores then share.
 _SINGLE, _SHARED = 8e-6, 5e-4
+#: Error of the quotient of two equal weights in a block of 8-bit numbers.
+_EIGHT_BITS = 3e-3
 #: Standard deviation of normal errors by their median absolute deviation.
 _MAD = 1.4826
 
@@ -225,22 +227,22 @@ def _softcap(
     large, small = (logits.get(lay.READ + mark, 0.0) for mark in (lay.CLASS_CAP, lay.CLASS_CAP_LOW))
     if large <= 0 or small <= 0:
         return
-    seen = math.log(large / small * lay.CAP_KEYS * lay.CAP_GAIN)
+    seen = math.log(large / small * lay.CAP_KEYS * expected["cap_gain"])
+    blur = _EIGHT_BITS * max(large / small, small / large)
     for _ in range(3):  # the small scores are capped a little, too
         values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
         relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
-        if not _solve_cap(out, seen, high, relative, expected["softcap"]):
+        if not _solve_cap(out, seen, high, max(out.noise, blur, relative * high), expected["softcap"]):
             return
 
 
-def _solve_cap(out: Measured, seen: float, high: float, relative: float, asked: float) -> bool:
-    """Set the cap by which the scores `high` and 64/127 of it differ as seen; False without one.
+def _solve_cap(out: Measured, seen: float, high: float, noise: float, asked: float) -> bool:
+    """Set the cap by which the scores `high` and 80/127 of it differ as seen; False without one.
 
     There is none if the asked one is excluded; otherwise it stays open.
     """
-    low = high * 64 / lay.FULL
-    noise = max(out.noise, 1e-4, relative * high)
+    low = high * lay.CAP_SIZE / lay.FULL
 
     def difference(cap: float) -> float:
         return cap * (math.tanh(high / cap) - math.tanh(low / cap))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _layout as lay
-from ._head import Head, Pair, Strength
+from ._head import Cap, Head, Pair, Strength
 
 #: Kinds of questions, as ``kinds=`` takes them.
 KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
@@ -148,18 +148,24 @@ def _angles(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
     return found
 
 
-def cap_strength(subject: Subject) -> float:
-    """Strength of the query of a soft-cap: its larger score is about half of the cap."""
-    wanted = 0.56 * (subject.cap or 0.0) / (subject.strength.product(1.0) * subject.strength.scale)
-    return float(2.0 ** round(math.log2(max(wanted, 1.0))))
+def cap_of(subject: Subject) -> Cap:
+    """The query whose larger score is about half of the cap; under it small scores weigh about as much."""
+    if not subject.cap:
+        return Cap(1.0, 1.0)
+    cap, unit = subject.cap, subject.still(1.0) * subject.strength.scale
+    strength = 2.0 ** max(0, round(math.log2(0.56 * cap / unit)))
+    high = strength * unit / cap
+    gap = cap * (math.tanh(high) - math.tanh(high * lay.CAP_SIZE / lay.FULL))
+    return Cap(strength, 2.0 ** round(gap / math.log(2) - math.log2(lay.CAP_KEYS)))
 
 
 def _cap(subject: Subject) -> list[Prompt]:
-    if subject.strength.most < cap_strength(subject):
+    strength = cap_of(subject).strength
+    if subject.strength.most < strength:
         subject.skipped.append("soft-cap: q and k have fixed lengths, too short for it")
         return []
     tokens = [lay.BOS, *[lay.CAP_LOW] * lay.CAP_KEYS, lay.CAP_HIGH, lay.CAP]
-    return [Prompt("cap", tokens, subject.still(cap_strength(subject)))]
+    return [Prompt("cap", tokens, subject.still(strength))]
 
 
 def _edges(subject: Subject) -> list[Prompt]:

@@ -170,6 +170,12 @@ class SmallEngine:
         turned = np.repeat(both[:, None, rank:], heads, axis=1)
         return q, np.concatenate([k_and_v[..., :still], turned], -1), k_and_v[..., still:]
 
+    @property
+    def largest(self) -> float:
+        """The largest number that a head can add, where all its keys are of one word."""
+        output = self._table(f"{self._at}self_attn.o_proj").reshape(-1, *self._v.shape[1:])
+        return float(np.abs(np.einsum("chv,whv->wch", output, self._v)).max())
+
     # ---- one prompt
 
     def _turned(self, x: Array, positions: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from small_bench import Bench, config_of
+from small_bench import Bench, config_of, engine_of
 from small_engine import tensors_in
 
 from tools.probe.configs import FAMILIES, cases
@@ -202,6 +202,15 @@ def test_weights_are_exact_in_few_bits(bench: Bench, family: str, scaling: str) 
                 tensor = tensor[content(folder / "config.json")["kv_lora_rank"] :]
             if tensor.shape[1] % 32 == 0:  # other rows have no blocks
                 np.testing.assert_array_equal(in_blocks_of_8_bits(tensor), tensor, name)
+
+
+@pytest.mark.parametrize("keys", [{}, {"query_pre_attn_scalar": 224}, {"query_pre_attn_scalar": 400}])
+def test_large_values_fit_float16(bench: Bench, keys: dict[str, Any]) -> None:
+    """Also behind the output projection, before a norm: the values of the question of a soft-cap."""
+    for scaling in ("plain", "yarn"):
+        for folder in bench.probe(config_of("gemma2", scaling, **keys)).glob("layer-*"):
+            engine = engine_of(folder)
+            assert 1000 < engine.largest < 65504
 
 
 @pytest.mark.parametrize("family", FAMILIES)

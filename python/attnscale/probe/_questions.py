@@ -18,6 +18,7 @@ KINDS = ("scale", "angles", "cap", "window", "sink", "temperature")
 #: Angle that a pair is to turn without scaling, and the longest distance for it.
 TURN, FARTHEST = 2.2, 256
 _MARGIN = 40  # keys of a window that distances leave free
+_GAIN = 512.0  # of a value, the most that float16 bears behind the output projection
 _BESIDE = 20  # words of a prompt beside those between a key and its query
 
 
@@ -156,7 +157,7 @@ def cap_of(subject: Subject) -> Cap:
     strength = 2.0 ** max(0, round(math.log2(0.56 * cap / unit)))
     high = strength * unit / cap
     gap = cap * (math.tanh(high) - math.tanh(high * lay.CAP_SIZE / lay.FULL))
-    return Cap(strength, 2.0 ** round(gap / math.log(2) - math.log2(lay.CAP_KEYS)))
+    return Cap(strength, min(_GAIN, 2.0 ** round(gap / math.log(2) - math.log2(lay.CAP_KEYS))))
 
 
 def _cap(subject: Subject) -> list[Prompt]:

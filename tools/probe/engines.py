@@ -32,8 +32,14 @@ ENGINES: dict[str, dict[str, Any]] = {
     "mlx": {},
     "llama_cpp": {"file": "f32.gguf"},
 }
-#: Depths by which an engine knows a model, and chooses its scale.
-DEPTHS = {"gemma3_text": {"num_hidden_layers": 62}}
+#: Keys that an engine knows a model by: it infers scale, windows and layers without positions from the depth.
+KNOWN_BY: dict[tuple[str, str], dict[str, Any]] = {
+    ("llama_cpp", "gemma3_text"): {"num_hidden_layers": 62},
+    ("llama_cpp", "exaone4"): {
+        "num_hidden_layers": 64,
+        "layer_types": FAMILIES["exaone4"]["layer_types"] * 16,
+    },
+}
 
 
 def asked(config: dict[str, Any], engine: str) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def survey(families: list[str], engines: list[str], lines: Path) -> Iterator[dic
             for family, scaling, config in cases(families):
                 key = (engine, family, scaling)
                 if key not in kept:
-                    found = asker(config | DEPTHS.get(family, {}))
+                    found = asker(config | KNOWN_BY.get((engine, family), {}))
                     kept[key] = {"engine": engine, "family": family, "scaling": scaling, **found}
                     out.write(json.dumps(kept[key]) + "\n")
                     out.flush()

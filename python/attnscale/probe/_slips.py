@@ -27,6 +27,7 @@ SCALINGS = {
 #: Names of slips that are joined with others.
 NO_FACTOR, UNSCALED, NOT_TURNED = "factor of rotary positions absent", "frequencies unscaled", "not rotated"
 WHOLE_HEAD, TURNED = "partial rotation ignored", "rotated, where the model has no positions"
+ALL_CHANNELS = "YaRN's factor on all channels"
 
 Angles = NDArray[np.float64]
 
@@ -92,31 +93,35 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
     if not isinstance(size, (int, float)) or size <= 1:
         return found
     usual = (0.1 * math.log(size) + 1) ** 2
-    given = {name: rope[name] for name in ("attention_factor", "mscale", "mscale_all_dim") if rope.get(name)}
-    both = {"mscale", "mscale_all_dim"} <= given.keys()
-    if given:
-        first = (
-            "attention_factor"
-            if "attention_factor" in given
-            else "mscale pair"
-            if both
-            else next(iter(given))
-        )
-        found.append((f"{first} ignored", usual, 1.0 if "mscale_all_dim" in given else others))
-    parts = {
-        name: (0.1 * given[name] * math.log(size) + 1) ** 2
-        for name in ("mscale", "mscale_all_dim")
-        if name in given
-    }
-    if both:
-        found.append(("mscale_all_dim ignored", parts["mscale"], 1.0))
-    elif "mscale" in given:
-        found.append(("mscale read without mscale_all_dim", parts["mscale"], others))
+    found += _ignored(rope, size, usual, others)
     if not math.isclose(others, 1.0):  # a factor on all channels
         found.append(("factor on all channels absent", rotated / others, 1.0))
         found.append(("factor on all channels twice", rotated * others, others**2))
+        found.append(("factor on rotated channels absent", others, others))
     found.append(("YaRN's factor on a scaling without it", usual, others))
-    found.append(("YaRN's factor on all channels", usual, usual))
+    found.append((ALL_CHANNELS, usual, usual))
+    found.append((f"{ALL_CHANNELS}, besides", rotated * usual, others * usual))
+    return found
+
+
+def _ignored(
+    rope: dict[str, Any], size: float, usual: float, others: float
+) -> list[tuple[str, float, float]]:
+    """Factors of a scaling some of whose keys are not read."""
+    given = {name: rope[name] for name in ("attention_factor", "mscale", "mscale_all_dim") if rope.get(name)}
+    both = {"mscale", "mscale_all_dim"} <= given.keys()
+    found = []
+    if given:
+        named = "mscale pair" if both else next(iter(given))
+        first = "attention_factor" if "attention_factor" in given else named
+        left = 1.0 if "mscale_all_dim" in given else others
+        found.append((f"{first} ignored", usual, left))
+        found.append((f"{first} ignored, {ALL_CHANNELS} besides", usual**2, left * usual))
+    alone = (0.1 * given.get("mscale", 0.0) * math.log(size) + 1) ** 2
+    if both:
+        found.append(("mscale_all_dim ignored", alone, 1.0))
+    elif "mscale" in given:
+        found.append(("mscale read without mscale_all_dim", alone, others))
     return found
 
 

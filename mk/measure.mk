@@ -38,5 +38,5 @@ build/engines: $(STAMPS)/tools
 # Answers are kept in build/probe-engines.jsonl.
 probe-engines: build/engines ## what engines do with each family's scalings; goes on where it stopped
 	$(call say,transformers$(comma) mlx-lm and llama.cpp beside the configs)
-	PYTHONPATH=build/engines $(BIN)/python -m tools.probe.engines --json docs/_measured/engines.json \
-	  --table docs/_measured/engines.md $(PROBE_ENGINES)
+	PYTHONPATH=build/engines $(BIN)/python -m tools.probe.engines --json build/probe-engines.json \
+	  --table docs/_measured/engines.txt $(PROBE_ENGINES)

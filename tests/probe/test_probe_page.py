@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import attnscale as at
 import pytest
@@ -21,7 +22,7 @@ if not PAGE.exists():
 TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^ {4}attnscale (.*)$", TEXT, flags=re.MULTILINE)
 #: Layers are few here: prompts do not depend on their number.
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "model_type": "qwen2",
     "hidden_size": 3584,
     "num_attention_heads": 28,

@@ -24,17 +24,17 @@ from .engines_table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ROOT / "build" / "probe-engines.jsonl"
-#: Words of the longest prompt: more than the windows and the temperatures of the configs.
-LONGEST = 4200
 #: Engines, and the options with which each is asked.
 ENGINES: dict[str, dict[str, Any]] = {
     "transformers": {},
     "mlx": {},
     "llama_cpp": {"file": "f32.gguf"},
 }
-#: Keys that an engine knows a model by: it infers scale, windows and layers without positions from the depth.
+#: Keys of real models that an engine needs: it infers scales, windows and layers without positions from the
+#: depth, or has a constant in place of the key.
 KNOWN_BY: dict[tuple[str, str], dict[str, Any]] = {
     ("llama_cpp", "gemma3_text"): {"num_hidden_layers": 62},
+    ("llama_cpp", "llama4_text"): {"floor_scale": 8192},
     ("llama_cpp", "exaone4"): {
         "num_hidden_layers": 64,
         "layer_types": FAMILIES["exaone4"]["layer_types"] * 16,
@@ -50,12 +50,18 @@ def asked(config: dict[str, Any], engine: str) -> dict[str, Any]:
         place = Path(folder)
         try:
             files = "f32" if engine == "llama_cpp" else None
-            probe = at.probe.write(config, place / "probe", longest=LONGEST, gguf=files)
+            probe = at.probe.write(config, place / "probe", longest=_longest(config), gguf=files)
             at.probe.ask(probe, place / "answers.jsonl", engine=engine, **ENGINES[engine])
             found = at.probe.read(place / "answers.jsonl")
         except (ValueError, ImportError) as error:
             return {"error": str(error).replace(folder, "").strip("/: ")}
     return {"wrong": found.wrong, "slips": list(found.slips), "layers": [*map(_layer, found.checkpoints)]}
+
+
+def _longest(config: dict[str, Any]) -> int:
+    """Words of the longest prompt: enough for the windows, and for the first change of a temperature."""
+    turn = config["floor_scale"] if config.get("attn_temperature_tuning") else 0
+    return int(max(4200, turn + 100))
 
 
 def _few_threads(engine: str) -> None:

@@ -58,7 +58,8 @@ def score_slips(config: Mapping[str, Any], plan: LayerPlan, whole: ScalePlan) ->
     out = []
     if any(not math.isclose(each, 1.0) for each in factor.values()):
         out.append(ScoreSlip(NO_FACTOR, base, base))
-    for name, rotated, unrotated in _factors(rope_keys(config, plan.kind), factor):
+    rope = rope_keys(config, plan.kind)
+    for name, rotated, unrotated in (*_factors(rope, factor), *_of_lengths(config, rope, factor)):
         out.append(ScoreSlip(name, base * rotated, base * unrotated))
     for name, other in _bases(config, plan, base):
         out.append(ScoreSlip(name, other * factor["rotated"], other * factor["unrotated"]))
@@ -102,6 +103,17 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
     found.append((ALL_CHANNELS, usual, usual))
     found.append((f"{ALL_CHANNELS}, besides", rotated * usual, others * usual))
     return found
+
+
+def _of_lengths(
+    config: Mapping[str, Any], rope: dict[str, Any], asked: Mapping[str, float]
+) -> list[tuple[str, float, float]]:
+    """LongRoPE's factor from two lengths, in place of that from its key."""
+    long, original = (config.get("max_position_embeddings"), rope.get("original_max_position_embeddings"))
+    if "longrope" not in (rope.get("rope_type"), rope.get("type")) or not long or not original:
+        return []
+    found = 1.0 + max(0.0, math.log(long / original)) / math.log(original)
+    return [("LongRoPE's factor from max_position_embeddings", found, asked["unrotated"])]
 
 
 def _ignored(

@@ -306,6 +306,41 @@ def test_other_files_stay(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_probe_with_files_of_others_stays(tmp_path: Path) -> None:
+    """A file called probe.json makes no probe, and answers kept in a probe are not lost."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "probe.json").write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match=r"^folder must be new, empty or a probe, got .* with probe\.json$"):
+        at.probe.write(LLAMA, tmp_path / "a")
+    probe = at.probe.write(LLAMA, tmp_path / "b", kinds="scale")
+    (probe / "answers.jsonl").write_text("kept")
+    with pytest.raises(
+        ValueError, match=r"^folder must be new, empty or a probe, got .* with answers\.jsonl$"
+    ):
+        at.probe.write(LLAMA, probe)
+    assert (probe / "answers.jsonl").read_text() == "kept"
+
+
+def test_the_folder_that_one_works_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    at.probe.write(LLAMA, ".", kinds="scale")
+    assert {each.name for each in Path().iterdir()} == {"ask.py", "layer-0", "probe.json"}
+
+
+def test_narrow_windows_are_refused(tmp_path: Path) -> None:
+    """The short prompts would not fit into them, and a right engine would be called wrong."""
+    config = config_of("mistral", "plain", sliding_window=23)
+    with pytest.raises(ValueError, match=r"^sliding_window must be at least 24 keys, got 23 in layer 0$"):
+        at.probe.write(config, tmp_path / "probe")
+    at.probe.write({**config, "sliding_window": 24}, tmp_path / "probe")
+
+
+def test_a_depth_that_the_config_leaves_out(tmp_path: Path) -> None:
+    config = {name: value for name, value in LLAMA.items() if name != "num_hidden_layers"}
+    probe = at.probe.write(config, tmp_path / "probe", kinds="scale")
+    assert content(probe / "layer-0" / "config.json")["num_hidden_layers"] == 32
+
+
 def test_a_probe_is_replaced_as_a_whole(bench: Bench, tmp_path: Path) -> None:
     """Nothing stays of the old one, and a write that fails leaves it as it was."""
     folder = tmp_path / "probe"

@@ -50,7 +50,7 @@ class Planted:
 NO_FACTOR = "frequencies scaled, score not multiplied"
 UNSCALED = "score multiplied, frequencies not scaled"
 ONE_SIDE = "factor on the query or the key alone"
-ABSENT, SHORT, LONG = "window absent", "window one short", "window one long"
+ABSENT, SHORT, LONG = "window absent or longer", "window one short", "window one long"
 NO_POSITIONS = "rotated, where the model has no positions"
 PAIRED = "channels paired otherwise"
 

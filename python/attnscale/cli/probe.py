@@ -123,7 +123,8 @@ def _read(options: argparse.Namespace) -> Answer:
     with bad_input(str(options.answers)):
         found = probe.read(options.answers)
     table, notes = table_of(found)
-    ends = FoundError("an answer is wrong (--strict)") if options.strict and found.wrong else None
+    said = "an answer is wrong" if found.wrong else "" if found.told else "the answers tell nothing"
+    ends = FoundError(f"{said} (--strict)") if options.strict and said else None
     return Answer(
         "\n".join([table, *notes]),
         found.rows(),

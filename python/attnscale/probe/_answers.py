@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from .._base.checks import InputError, shown
 
+#: The format of files that are read.
+FORMAT = 1
+
 
 class Answered(NamedTuple):
     """The answers of an engine to one checkpoint: log-probabilities by token, by prompt."""
@@ -33,7 +36,11 @@ def read_answers(path: str | os.PathLike[str]) -> list[Answered]:
     file = Path(path)
     if file.is_dir():
         raise InputError(f"answers must be a file, got the folder {shown(str(file))}: give its answers.jsonl")
-    lines = file.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{file} must hold answers of a probe as lines of JSON, got other bytes") from None
+    lines = [line for line in lines if line.strip()]
     found: dict[str, Answered] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -55,7 +62,8 @@ def read_answers(path: str | os.PathLike[str]) -> list[Answered]:
 def _add(found: dict[str, Answered], entry: dict[str, Any]) -> None:
     digest = entry["checkpoint"]
     if "expected" in entry:
-        if entry["expected"]["checkpoint"] != digest:
+        about = entry["expected"]
+        if about["checkpoint"] != digest or about["format"] != FORMAT or "prompts" not in about:
             raise ValueError
         found[digest] = Answered(str(entry.get("engine", "")), entry["expected"], {}, {})
     elif "refused" in entry:
@@ -64,6 +72,8 @@ def _add(found: dict[str, Answered], entry: dict[str, Any]) -> None:
     else:
         found[digest].refused.pop(entry["prompt"], None)  # it was asked again
         row = {int(token): float(each) for token, each in entry["logprobs"].items()}
+        if max(row.values(), default=0.0) > 1e-3:  # no logarithm of a probability
+            raise ValueError
         found[digest].rows[entry["prompt"]] = {
             token: each for token, each in row.items() if math.isfinite(each)
         }

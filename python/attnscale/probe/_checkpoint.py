@@ -31,6 +31,7 @@ FORMAT = 1
 DTYPES = ("float32", "bfloat16", "float16")
 #: Largest number of words of a prompt, by default: enough for a temperature at 16384.
 LONGEST = 16640
+_NARROWEST = 24  # keys of a window that all short prompts fit into
 #: Smallest number that it may be.
 _SHORTEST = 64
 #: Fewest channels of a head: one for each class of keys, or two a pair and one a query that only give length.
@@ -48,12 +49,13 @@ class Checkpoint(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """A model: its config, the one of the checkpoint, its family and its audit."""
+    """A model: its config, the one of the checkpoint, its family, and the audits of both configs."""
 
     given: dict[str, Any]
     small: dict[str, Any]
     family: Family
     whole: ScalePlan
+    cut: ScalePlan
 
 
 def checkpoints(
@@ -69,15 +71,34 @@ def checkpoints(
     asked = listed("kinds", kinds, KINDS, KINDS)
     if positive_int("longest", longest) < _SHORTEST:
         raise refusal(InputError, "longest", f"must be at least {_SHORTEST}, got {longest}")
-    given = text_config(read_config(config))
+    model = _model(text_config(read_config(config)), dtype)
+    try:
+        return _all(model, layer, asked, int(longest))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, InputError) or hasattr(error, "refusal"):
+            raise
+        raise InputError(f"config has a value that no checkpoint can be made of: {error}") from error
+
+
+def _model(given: dict[str, Any], dtype: str) -> _Model:
+    """The audits of a config and of its small one, which always names its depth."""
     family = family_of(given)
     small = small_config(given, family, dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the audit, which is not the subject here
-        whole, cut = resolve(given), resolve(small)
-    model = _Model(given, small, family, whole)
+        whole = resolve(given)
+        small["num_hidden_layers"] = len(whole)
+        return _Model(given, small, family, whole, resolve(small))
+
+
+def _all(model: _Model, layer: int | None, asked: tuple[str, ...], longest: int) -> list[Checkpoint]:
+    whole, cut = model.whole, model.cut
     made = []
     for number, alike in _spoken(whole, layer):
+        window = whole[number].window
+        if window is not None and window < _NARROWEST:
+            rule = f"must be at least {_NARROWEST} keys, got {window} in layer {number}"
+            raise refusal(InputError, "sliding_window", rule)
         if not same_answer(whole, cut, number):
             raise InputError(
                 f"layer {number}: a small model with this config would multiply scores otherwise"

@@ -197,7 +197,8 @@ def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -
         seen = math.nan if shares is None else math.log2(shares[0] / shares[1] / shares[2])
         if not abs(seen - exponent) < 0.3:
             raise InputError(
-                "the model that answered loaded another probe, or another layer's checkpoint of this one"
+                "the model that answered loaded another probe or another layer's checkpoint, or its "
+                "log-probabilities are rounded to 8 bits"
             )
 
 

@@ -115,7 +115,7 @@ def prompts_of(subject: Subject, pairs: list[Pair]) -> list[Prompt]:
         Prompt(f"print {number}", [lay.BOS, *lay.fill(5), token, lay.ZERO])
         for number, token in enumerate(lay.PRINT)
     ]
-    if "scale" in subject.kinds:
+    if {"scale", "angles", "cap", "temperature"} & set(subject.kinds):  # others are read beside the scale
         out += _scales(subject, pairs)
     if "angles" in subject.kinds:
         out += _angles(subject, pairs)

@@ -92,6 +92,11 @@ class ProbeReading(Tabled):
         return any(each.wrong for each in self.checkpoints)
 
     @property
+    def told(self) -> bool:
+        """Whether the answers tell any number."""
+        return any(row.answered is not None or row.slip for each in self.checkpoints for row in each.rows)
+
+    @property
     def slips(self) -> tuple[str, ...]:
         """Names of what the engine does otherwise, over all checkpoints."""
         return tuple(dict.fromkeys(slip for each in self.checkpoints for slip in each.slips))
@@ -108,6 +113,7 @@ class ProbeReading(Tabled):
         """The reading in types of JSON."""
         return {
             "wrong": self.wrong,
+            "told": self.told,
             "slips": list(self.slips),
             "checkpoints": [
                 {
@@ -140,6 +146,13 @@ class ProbeReading(Tabled):
         axes: Axes = drawn_by("_probe.probe_panels")(self.checkpoints, figure)
         return axes
 
+    def _verdict(self) -> str:
+        """The last line of the table."""
+        if self.wrong:
+            return ": ".join(("wrong", "; ".join(self.slips))) if self.slips else "wrong"
+        rows = [row for each in self.checkpoints for row in each.rows]
+        return AS_ASKED if self.told else UNRESOLVED if rows else "nothing was asked"
+
     def _variables(self) -> dict[str, Labelled]:
         rows = self.rows()
         columns = {
@@ -167,9 +180,7 @@ class ProbeReading(Tabled):
                 notes.append(f"  layers {where}: the engine puts {each.front} word(s) before a prompt")
         engines = ", ".join(dict.fromkeys(each.engine for each in self.checkpoints if each.engine))
         title = f"{self.checkpoints[0].model_type} in {engines or 'an engine'}"
-        verdict = "  " + (
-            "wrong: " + "; ".join(self.slips) if self.slips else "wrong" if self.wrong else "as asked"
-        )
+        verdict = f"  {self._verdict()}"
         header = ("layers", "what", "asked", "answered", "error", "verdict")
         return Sheet(title, header, rows, (verdict, *notes))
 

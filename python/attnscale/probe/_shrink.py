@@ -52,7 +52,7 @@ def family_of(config: Config) -> Family:
         If the checkpoints of the family cannot be written.
     """
     kind = config.get("model_type")
-    if kind not in FAMILY:
+    if not isinstance(kind, str) or kind not in FAMILY:
         known = ", ".join(FAMILY)
         raise InputError(
             f"model_type must be one whose checkpoints can be written ({known}), got {shown(kind)}: a probe "

@@ -15,6 +15,8 @@ from ._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.
 _FAR, _LEAST = 6.0, 2e-4
+#: Relative error of a multiplier that tells no slip from another.
+_VAGUE = 0.03
 _LEAST_ANGLE = 1e-6  # rad
 
 
@@ -81,6 +83,9 @@ def _scores(expected: Mapping[str, Any], seen: Measured) -> tuple[list[Row], str
                 rows.append(Row(name, asked, None, None, UNRESOLVED))
             continue
         answered, error = seen.multipliers[kind], seen.spread[kind]
+        if error > _VAGUE:
+            rows.append(Row(name, asked, None, error * abs(answered), UNRESOLVED))
+            continue
         right = _near(answered, asked, error)
         rows.append(Row(name, asked, answered, error * abs(answered), AS_ASKED if right else WRONG))
     if all(row.verdict != WRONG for row in rows):
@@ -260,7 +265,7 @@ def _window(asked: int, seen: Measured) -> Row:
     (inside, outside), (second, beyond) = seen.edges[0], seen.edges[1]
     found: float | None
     if outside:
-        found, slip = (math.inf, "window absent") if beyond else (asked + 1, "window one long")
+        found, slip = (None, "window absent or longer") if beyond else (asked + 1, "window one long")
     elif not inside:
         found, slip = (asked - 1, "window one short") if second else (None, "window shorter by two or more")
     else:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._base.checks import InputError, refusal
+from .._base.checks import InputError, refusal, shown
 from .._base.hints import hinted
 from .._files.gguf_writer import KINDS as GGUF_KINDS
 from .._files.safetensors import write_safetensors
@@ -90,11 +90,7 @@ def write(
     ...     sorted(each.name for each in folder.iterdir())
     ['ask.py', 'layer-0', 'probe.json']
     """
-    root = Path(folder)
-    if root.exists() and not root.is_dir():
-        raise refusal(InputError, "folder", f"must be a folder, got the file {root}")
-    if root.exists() and any(root.iterdir()) and not (root / "probe.json").is_file():
-        raise refusal(InputError, "folder", f"must be new, empty or a probe, got {root}")
+    root = _free(folder)
     formats = listed("gguf", gguf, (), tuple(GGUF_KINDS))
     if converter is not None and not formats:
         raise refusal(InputError, "converter", "must come with gguf, the types of the files")
@@ -108,9 +104,39 @@ def write(
         about = {"format": FORMAT, "checkpoints": [each.name for each in made]}
         (new / "probe.json").write_text(json.dumps(about) + "\n")
         shutil.copyfile(SCRIPT, new / "ask.py")
-        shutil.rmtree(root, ignore_errors=True)
-        new.rename(root)
+        if root.is_dir() and not any(root.iterdir()):  # it may be the folder that the caller works in
+            for path in new.iterdir():
+                path.rename(root / path.name)
+        else:
+            if root.exists():
+                root.rename(Path(place) / "old")
+            new.rename(root)
     return root
+
+
+def _free(folder: Any) -> Path:
+    """The whole path of a folder that is new, empty, or a probe without files of others."""
+    try:
+        root = Path(folder).resolve()
+    except TypeError:
+        raise refusal(TypeError, "folder", f"must be a path, got {shown(folder)}") from None
+    if any(each.exists() and not each.is_dir() for each in (root, *root.parents)):
+        raise refusal(InputError, "folder", f"must be a folder, got the file {root} or a place in one")
+    if root.exists() and (names := {path.name for path in root.iterdir()}):
+        own = _own_names(root / "probe.json")
+        if others := sorted(names - own):
+            raise refusal(InputError, "folder", f"must be new, empty or a probe, got {root} with {others[0]}")
+    return root
+
+
+def _own_names(file: Path) -> set[str]:
+    """Names in a probe by its own file, or none for another file."""
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        found = {str(name) for name in about["checkpoints"]} | {"probe.json", "ask.py"}
+        return found if about["format"] == FORMAT else set()
+    except (OSError, ValueError, TypeError, LookupError):
+        return set()
 
 
 def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], converter: Path | None) -> None:

@@ -304,7 +304,7 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
         ({"url": "http://x", "engine": "mlx"}, "^url and engine must be one of the two, got both"),
         ({"url": "host:8000"}, "^url must begin with http:// or https://, got 'host:8000'"),
         ({"url": "http://x", "k": 0}, "^k must be at least 1, got 0"),
-        ({"url": "http://x", "retries": -1}, "^retries must be at least 0, got -1"),
+        ({"url": "http://x", "retries": -1}, "^retries must be an integer of at least 0, got -1"),
         ({"url": "http://x", "timeout": 0}, "^timeout must be more than 0, got 0"),
         ({"url": "http://x", "dtype": "float32"}, "^dtype must be left out with url: it has no effect there"),
         ({"engine": "vllm"}, "^engine must be one of 'transformers', 'llama_cpp', 'mlx', got 'vllm'"),
@@ -468,3 +468,18 @@ def test_the_command_asks(
     assert (
         capsys.readouterr().err == "attnscale: error: --k must be left out with mlx: it has no effect there\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"folder": None}, "^folder must be a path, got None$"),
+        ({"out": 3}, "^out must be a path, got 3$"),
+        ({"url": 3}, "^url must be a text, got 3$"),
+        ({"retries": 1.5}, "^retries must be an integer of at least 0, got 1.5$"),
+    ],
+)
+def test_arguments_of_a_wrong_kind(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    call: dict[str, Any] = {"folder": tmp_path, "out": tmp_path / "a", "url": "http://localhost:9", **given}
+    with pytest.raises((TypeError, ValueError), match=told):
+        ask(**call)

@@ -92,6 +92,11 @@ def ask(
         raise refusal(InputError, ("url", "engine"), f"must be one of the two, got {seen}")
     chosen = "url" if engine is None else choose("engine", engine, ENGINES)
     given = _check(chosen, {name: value for name, value in options.items() if value is not None})
+    for name, value in (("folder", folder), ("out", out)):
+        if not isinstance(value, (str, os.PathLike)):
+            raise refusal(TypeError, name, f"must be a path, got {shown(value)}")
+    if url is not None and not isinstance(url, str):
+        raise refusal(TypeError, "url", f"must be a text, got {shown(url)}")
     checkpoints = read_folder(Path(folder))
     opener: _Open
     if url is not None:
@@ -118,8 +123,8 @@ def _check(chosen: str, given: dict[str, Any]) -> dict[str, Any]:
             choose(name, value, _DTYPES)
         elif name == "timeout" and not number(name, value) > 0:
             raise refusal(InputError, name, f"must be more than 0, got {shown(value)}")
-        elif name == "retries" and number(name, value) < 0:
-            raise refusal(InputError, name, f"must be at least 0, got {shown(value)}")
+        elif name == "retries" and (not isinstance(value, int) or value < 0):
+            raise refusal(InputError, name, f"must be an integer of at least 0, got {shown(value)}")
     return given
 
 

@@ -126,11 +126,12 @@ class _Asker:
         self._pool = self._start()
 
     def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._pool.submit(asked, config, self._engine).result()
-        except BrokenProcessPool:
-            self._pool = self._start()
-            return {"error": "the engine ended the process"}
+        for _ in range(2):
+            try:
+                return self._pool.submit(asked, config, self._engine).result()
+            except BrokenProcessPool:
+                self._pool = self._start()
+        return {"error": "the engine ended the process, twice"}
 
     def close(self) -> None:
         """End the process."""

@@ -13,6 +13,8 @@ import attnscale as at
 KEYS, CHANNELS = 32768, 128
 NAMES = {"transformers": "transformers", "mlx": "mlx-lm", "llama_cpp": "llama.cpp"}
 _UNNAMED = "a difference without a name"
+#: Beginnings of slips that leave the multiplier alone.
+_NO_SCALE = ("window", "truncate", "sink", "cap")
 
 Result = Mapping[str, Any]
 _Key = TypeVar("_Key", bound=Hashable)
@@ -63,7 +65,8 @@ def slips_of(result: Result) -> dict[str, float]:
         slips = layer["slips"] or ([_UNNAMED] if layer["wrong"] else [])
         ratios = [each["answered"] / each["asked"] for each in layer["scales"].values() if each["answered"]]
         most = max(ratios, key=lambda each: abs(math.log(each)), default=1.0)
-        out |= dict.fromkeys(slips, round(most, 4) if abs(most - 1) > 1e-3 else 1.0)
+        ratio = round(most, 4) if abs(most - 1) > 1e-3 else 1.0
+        out |= {slip: 1.0 if slip.startswith(_NO_SCALE) else ratio for slip in slips}
     return out
 
 

@@ -30,9 +30,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "mlx": {},
     "llama_cpp": {"file": "f32.gguf"},
 }
-#: Keys of real models that an engine needs: it infers scales, windows and layers without positions from the
-#: depth, or has a constant in place of the key.
-KNOWN_BY: dict[tuple[str, str], dict[str, Any]] = {
+#: Keys that an engine needs: it infers scales, windows and layers without positions from the depth, has a
+#: constant in place of the key, or is slow in long texts.
+KEYS: dict[tuple[str, str], dict[str, Any]] = {
+    ("mlx", "cohere2"): {"sliding_window": 512},
+    ("mlx", "olmo3"): {"sliding_window": 512},
+    ("mlx", "exaone4"): {"sliding_window": 512},
     ("llama_cpp", "gemma3_text"): {"num_hidden_layers": 62},
     ("llama_cpp", "llama4_text"): {"floor_scale": 8192},
     ("llama_cpp", "exaone4"): {
@@ -103,7 +106,7 @@ def survey(families: list[str], engines: list[str], lines: Path) -> Iterator[dic
             for family, scaling, config in cases(families):
                 key = (engine, family, scaling)
                 if key not in kept:
-                    found = asker(config | KNOWN_BY.get((engine, family), {}))
+                    found = asker(config | KEYS.get((engine, family), {}))
                     kept[key] = {"engine": engine, "family": family, "scaling": scaling, **found}
                     out.write(json.dumps(kept[key]) + "\n")
                     out.flush()

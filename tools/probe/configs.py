@@ -238,6 +238,7 @@ FAMILIES: dict[str, Keys] = {
         "num_hidden_layers": 4,
         "sliding_window": 4096,
         "sliding_window_pattern": "LLLG",
+        "rope_scaling": None,
         "layer_types": _LOCAL,
         "rope_theta": 1e6,
         "max_position_embeddings": 131072,

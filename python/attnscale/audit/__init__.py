@@ -16,6 +16,9 @@ from ._differences import Difference, Differences
 from ._keys import TRANSFORMERS, ConfigError
 from ._layer import LayerPlan, PlanError, Term
 from ._learned import Learned, LearnedScales, learned_scales
+from ._measured import MeasuredPlan, measure
+from ._measured_against import MeasuredDifference
+from ._measured_layer import MeasuredLayer
 from ._positions import Positions
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
 from ._resolve import AuditWarning, resolve
@@ -38,6 +41,9 @@ __all__ = [
     "LayerPlan",
     "Learned",
     "LearnedScales",
+    "MeasuredDifference",
+    "MeasuredLayer",
+    "MeasuredPlan",
     "PlanError",
     "Positions",
     "Rotation",
@@ -49,6 +55,7 @@ __all__ = [
     "compare",
     "json_schema",
     "learned_scales",
+    "measure",
     "resolve",
     "survey",
 ]

@@ -18,8 +18,9 @@ from .._base.text import grouped
 from .._core import __version__
 from ..audit import LayerPlan, ScalePlan, resolve
 from ..audit._keys import read_config
+from ..audit._slips import unscaled_rotation
 from . import _layout as lay
-from ._expected import expected_of, same_answer, turning_points, unscaled_rotation
+from ._expected import expected_of, same_answer, turning_points
 from ._families import Family
 from ._head import Head, Strength, columns, norm_weights, strength_of
 from ._questions import KINDS, Prompt, Subject, cap_of, edge_strength, pairs_of, prompts_of

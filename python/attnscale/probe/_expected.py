@@ -4,27 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..audit import LayerPlan, Rotation, ScalePlan
+from ..audit._slips import SCALINGS, angle_slips, score_slips, unscaled_rotation
 from ._head import Pair
 from ._questions import Prompt, Subject, cap_of
-from ._slips import SCALINGS, angle_slips, score_slips
-
-
-def unscaled_rotation(plan: LayerPlan, whole: ScalePlan) -> Rotation:
-    """The layer's rotation without scaling; of a layer that does not rotate, that of a layer that does."""
-    rotation = plan.rotation
-    if rotation is None:
-        others = [each.rotation for each in whole.layers if each.rotation is not None]
-        base = others[0].base if others else 10000.0
-        rotated = others[0].rotated if others else plan.head_dim
-        return Rotation("default", base, rotated, plan.head_dim)
-    return replace(rotation, kind="default", parameters=())
 
 
 def turning_points(plan: LayerPlan, longest: int) -> tuple[int, ...]:

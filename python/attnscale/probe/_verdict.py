@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..audit._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 from ._measure import Angle, Measured
-from ._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.

@@ -221,7 +221,7 @@ class Following:
                 return Note(left, note.what if is_mixed else None)
             if isinstance(what := note.what, Scores):
                 is_apart = not (marks(axis, what.columns) or marks(axis, what.rows))
-                is_mixed = is_apart and (what.counted_by(left) or not what.counted_by(note.axes))
+                is_mixed = is_apart and (what.is_of_one_key or what.counted_by(left))
                 if is_mixed or other.is_parameter:
                     return Note(left, what.mixed() if is_mixed else None)
         sides = ((note_a, batch_a, summed), (note_b, batch_b, other_summed))
@@ -308,7 +308,8 @@ def _scores_of(
     kin = kin_of(summed, other_summed)
     axes = (*shared, rows, summed), (*shared, summed, columns)
     alike = kin_of(*shared) - kin
-    scores = Scores(a.detach(), b.detach(), *axes, row, column, alike, summed, kin)
+    one = not columns
+    scores = Scores(a.detach(), b.detach(), *axes, row, column, alike, summed, kin, is_of_one_key=one)
     return scores, (*shared, rows, columns)
 
 

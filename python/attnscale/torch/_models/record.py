@@ -96,7 +96,7 @@ def record(
     else:
         named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
-    _check(model)
+    check_watched(model)
     log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads))
     with Watch(model, log.add, log.begin_pass, log.lose) as watch:
         yield log
@@ -116,7 +116,8 @@ def why_nothing(watch: Watch, block: str) -> str:
     )
 
 
-def _check(model: Any) -> None:
+def check_watched(model: Any) -> None:
+    """Refuse a model that cannot be watched."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {shown(model)}")
     for name, module in model.named_modules():

@@ -40,6 +40,7 @@ class Scores:
     kin: frozenset[int]  # kin of the summed axis: of channels
     steps: tuple[Step, ...] = ()
     has_keys: bool = True  # whether the keys come from more than parameters
+    is_of_one_key: bool = False  # whether there is a single key, which no axis counts
 
     def then(self, kind: str, value: Any = None, axes: Axes = (), filled: float = -torch.inf) -> Scores:
         return replace(self, steps=(*self.steps, Step(kind, value, axes, filled)))

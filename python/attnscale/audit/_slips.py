@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Slips that engines are known for: what each would multiply a score by, and how far it would turn a pair.
-
-They are computed when a probe is written, from the config alone, so that answers can be read without it.
-"""
+"""Slips that engines are known for: what each would multiply a score by, and how far it would turn a pair."""
 
 from __future__ import annotations
 
@@ -14,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audit import LayerPlan, Rotation, ScalePlan
+from ._angles import Rotation
+from ._layer import LayerPlan
+from ._scale_plan import ScalePlan
 
 #: Names of the types of scaling.
 SCALINGS = {
@@ -153,6 +152,17 @@ def _bases(config: Mapping[str, Any], plan: LayerPlan, base: float) -> list[tupl
 
 
 # ---------------------------------------------------------------- the angles
+
+
+def unscaled_rotation(plan: LayerPlan, whole: ScalePlan) -> Rotation:
+    """The layer's rotation without scaling; of a layer that does not rotate, that of a layer that does."""
+    rotation = plan.rotation
+    if rotation is None:
+        others = [each.rotation for each in whole.layers if each.rotation is not None]
+        base = others[0].base if others else 10000.0
+        rotated = others[0].rotated if others else plan.head_dim
+        return Rotation("default", base, rotated, plan.head_dim)
+    return replace(rotation, kind="default", parameters=())
 
 
 def angle_slips(

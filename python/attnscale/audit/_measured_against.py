@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Differences between what a loaded model multiplied and what its config says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base.text import grouped
+from ..laws import LatentScale
+from ._layer import Channels, LayerPlan
+from ._measured_layer import MeasuredLayer, Turns
+from ._scale_plan import ScalePlan
+from ._slips import NO_FACTOR, NOT_TURNED, SCALINGS, UNSCALED, angle_slips, score_slips, unscaled_rotation
+from ._text import named
+
+#: Smallest relative difference of two multipliers, and of two angles in rad, that counts.
+_LEAST, _LEAST_ANGLE = 2e-4, 1e-3
+#: Name of the slip of a multiplier that does not depend on the position.
+NOT_TEMPERED = "temperature by position not applied"
+#: Error of an angle beyond which a pair tells nothing, in rad.
+_VAGUE = 0.1
+
+
+@dataclass(frozen=True)
+class MeasuredDifference:
+    """One thing that some layers of a loaded model do otherwise than its config says.
+
+    Attributes
+    ----------
+    layers : tuple of int
+    what : str
+        "rotated", "unrotated" (the multiplier of those channels), "angles" (of rotary positions, in rad from
+        one position to the next, of the pair of channels that differs most), "pairs" (channels that turn
+        together), "softcap", "window" (largest number of keys of a query), "sink", "channels" or
+        "factor by channel".
+    position : int or None
+        First measured position with a difference; None where it does not depend on the position.
+    measured, config : float, bool, str or None
+    slip : str
+        Name of a known slip that explains the difference, or empty.
+    tower : str
+        Part of the model that the layers belong to; empty in a model of one part.
+    """
+
+    layers: tuple[int, ...]
+    what: str
+    position: int | None
+    measured: Any
+    config: Any
+    slip: str = ""
+    tower: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over config, for a multiplier that is not 0 there."""
+        if self.what not in ("rotated", "unrotated") or not self.config:
+            return None
+        return float(self.measured / self.config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The difference in types of JSON."""
+        return {**vars(self), "layers": list(self.layers), "ratio": self.ratio}
+
+    def __str__(self) -> str:
+        where = f"{f'{self.tower}, ' if self.tower else ''}layers {named(list(self.layers))}"
+        slip = f": {self.slip}" if self.slip else ""
+        if self.ratio is not None:
+            on = "" if self.what == "rotated" else " on channels without rotation"
+            at = f" at position {self.position}" if self.position else ""
+            return (
+                f"{where}: the model multiplies q . k by {self.measured:.6g}{on}{at}, the config says "
+                f"{self.config:.6g} ({self.ratio:.4f} times){slip}"
+            )
+        what = _NAMES.get(self.what, self.what)
+        return f"{where}: {what}: {said(self.measured)} in the model, {said(self.config)} in the config{slip}"
+
+
+_NAMES = {"angles": "rotation, rad a position", "pairs": "pairs of channels", "softcap": "soft-cap"}
+
+
+def said(value: Any) -> str:
+    """A value of a difference in words."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def differences_from(
+    plan: ScalePlan, layers: Sequence[MeasuredLayer], config: Mapping[str, Any], pairing: str
+) -> tuple[list[MeasuredDifference], list[str]]:
+    """Differences of the layers of one tower from a plan, and remarks on what could not be compared.
+
+    `pairing` is how the family pairs channels, or empty where that is not known: then a layer is compared
+    with the others.
+    """
+    found: list[MeasuredDifference] = []
+    remarks: list[str] = []
+    usual = pairing or _usual(layers)
+    for layer in layers:
+        if layer.reason or layer.index >= len(plan):
+            continue
+        asked = plan.layers[layer.index]
+        if asked.refusal is not None:
+            remarks.append(f"the config does not say the scale of layers like {layer.index}: {asked.refusal}")
+            continue
+        against = min(
+            (_Against(plan, each, layer, config) for each in _without_latents(asked)),
+            key=lambda each: len(each.differences(usual)),
+        )
+        found += against.differences(usual)
+        remarks += against.remarks
+    return _joined(found), list(dict.fromkeys(remarks))
+
+
+def _without_latents(plan: LayerPlan) -> Iterator[LayerPlan]:
+    """The plan, and the plan without factors that a model may apply before its last projection."""
+    latent = [term for term in plan.terms if isinstance(term.law, LatentScale)]
+    for count in range(len(latent) + 1):
+        for left_out in combinations(latent, count):
+            yield replace(plan, terms=tuple(term for term in plan.terms if term not in left_out))
+
+
+def _usual(layers: Iterable[MeasuredLayer]) -> str:
+    """The pairing of more than half of the layers."""
+    count = Counter(each.pairing for each in layers if not each.reason and each.pairing)
+    most = count.most_common(1)
+    return most[0][0] if most and 2 * most[0][1] > count.total() else ""
+
+
+def _joined(found: list[MeasuredDifference]) -> list[MeasuredDifference]:
+    """Layers that differ alike as one difference."""
+
+    def key(each: MeasuredDifference) -> Any:
+        values = [f"{x:.4g}" if isinstance(x, float) else x for x in (each.measured, each.config)]
+        return each.what, each.position, *values, each.slip
+
+    return [
+        replace(alike[0], layers=tuple(number for each in alike for number in each.layers))
+        for alike in grouped(found, key).values()
+    ]
+
+
+class _Against:
+    """One layer against its plan."""
+
+    def __init__(
+        self, whole: ScalePlan, plan: LayerPlan, layer: MeasuredLayer, config: Mapping[str, Any]
+    ) -> None:
+        self._whole, self._plan, self._layer, self._config = whole, plan, layer, config
+        self._near = max(_LEAST, layer.rounding)
+        self.remarks: list[str] = []
+
+    def differences(self, pairing: str) -> list[MeasuredDifference]:
+        """All differences, with the slips that explain them."""
+        self.remarks.clear()
+        if self._plan.head_dim != self._layer.head_dim:
+            return [self._found("channels", None, self._layer.head_dim, self._plan.head_dim)]
+        scores, angles = list(self._scores()), self._angles()
+        score_slip = self._score_slip() if any(each.position == 0 for each in scores) else ""
+        angle_slip = angles.slip if angles is not None else ""
+        name = self._name(score_slip, angle_slip)
+        found = [each if each.position else replace(each, slip=score_slip and name) for each in scores]
+        found += [] if angles is None else [replace(angles, slip=angle_slip and name)]
+        return [*found, *self._pairs(pairing), *self._others()]
+
+    def _found(
+        self, what: str, position: int | None, measured: Any, config: Any, slip: str = ""
+    ) -> MeasuredDifference:
+        return MeasuredDifference((self._layer.index,), what, position, measured, config, slip)
+
+    def _name(self, score: str, angle: str) -> str:
+        """One name for what happened to the multiplier and to the angles."""
+        scaling = SCALINGS.get(self._plan.rotation.kind if self._plan.rotation else "", "scaling")
+        if angle == UNSCALED and score in (NO_FACTOR, ""):
+            return f"{scaling} not applied"
+        if score == NO_FACTOR and not angle:
+            return f"{scaling} turns channels, and does not multiply the score"
+        return ", ".join(dict.fromkeys(each for each in (score, angle) if each))
+
+    # ---- the multiplier
+
+    def _rotated(self) -> NDArray[np.bool_]:
+        """Channels that the plan calls rotated."""
+        plan, seen = self._plan, self._layer.rotated
+        if plan.rotated in (0, plan.head_dim):
+            return np.full(plan.head_dim, plan.rotated > 0)
+        if int(seen.sum()) == plan.rotated:
+            return seen
+        first = np.arange(plan.head_dim) < plan.rotated
+        return first[::-1] if seen.any() and seen[-1] and not seen[0] else first
+
+    def _scores(self) -> Iterator[MeasuredDifference]:
+        """The first difference of the multiplier of each kind of channels."""
+        for channels in self._plan.channel_kinds:
+            chosen = self._rotated() if channels == "rotated" else ~self._rotated()
+            factors = self._layer.factors[chosen]
+            middle = float(np.median(factors))
+            if np.ptp(factors) > 4 * self._near * abs(middle):
+                ends = f"{factors.min():.6g} to {factors.max():.6g}"
+                yield self._found("factor by channel", None, ends, self._asked(0, channels))
+                continue
+            for position, value in self._by_position(middle, chosen):
+                asked = self._asked(position, channels)
+                if abs(value - asked) > self._near * abs(asked):
+                    slip = self._temperature_slip(channels, position) if position else ""
+                    yield self._found(channels, position, value, asked, slip)
+                    break
+
+    def _by_position(self, middle: float, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, float]]:
+        """Measured multipliers by position, as far as the plan answers for one."""
+        yield 0, middle
+        terms = (self._plan.base, *self._plan.terms)
+        if any(term.depends_on_n and not term.law.meaning.is_position for term in terms):
+            self.remarks.append("a law of the number of keys was not compared beyond the first position")
+            return
+        for position, turns in self._layer.query.items():
+            yield position, middle * float(np.median(turns.growth[chosen]))
+
+    def _asked(self, position: int, channels: Channels) -> float:
+        return float(self._plan.multipliers(np.array([position]), channels)[0])
+
+    def _temperature_slip(self, channels: Channels, position: int) -> str:
+        """The name of a temperature that is not applied: the multiplier is that of position 0."""
+        chosen = self._rotated() if channels == "rotated" else ~self._rotated()
+        growth = [float(np.median(each.growth[chosen])) for each in self._layer.query.values()]
+        return (
+            "temperature by position not applied"
+            if max(map(abs, (g - 1 for g in growth))) < self._near
+            else ""
+        )
+
+    def _score_slip(self) -> str:
+        """The known slip that gives the multipliers at position 0."""
+        chosen = self._rotated()
+        seen = {
+            "rotated": float(np.median(self._layer.factors[chosen])) if chosen.any() else None,
+            "unrotated": float(np.median(self._layer.factors[~chosen])) if not chosen.all() else None,
+        }
+        for slip in score_slips(self._config, self._plan, self._whole):
+            pairs = [(seen[kind], getattr(slip, kind)) for kind in self._plan.channel_kinds]
+            if all(value is not None and abs(value / there - 1) < self._near for value, there in pairs):
+                return slip.name
+        return ""
+
+    # ---- the angles
+
+    def _angles(self) -> MeasuredDifference | None:
+        """The pair of channels whose angle differs most, with the slip that explains all pairs."""
+        rotation, layer = self._plan.rotation, self._layer
+        if not layer.query:
+            if rotation is not None:
+                self.remarks.append("rotation was not measured: the model takes no positions")
+            return None
+        if self._plan.qk_norm == "after rotation":
+            self.remarks.append("rotation was not measured in layers that norm q and k behind it")
+            return None
+        if rotation is None:
+            if not layer.turning.any():
+                return None
+            return self._found(
+                "angles", None, self._first_angle(), 0.0, "rotated, where the config has no positions"
+            )
+        gaps = self._gaps(lambda length: rotation.frequencies(length))
+        if gaps is None or not gaps:
+            return None
+        nearest = min(position for _, position, _, _ in gaps)  # where an angle has no whole turns
+        pair, position, seen, asked = max(
+            (each for each in gaps if each[1] == nearest), key=lambda each: abs(_turned(each[2] - each[3]))
+        )
+        slip = self._angle_slip(rotation)
+        frequency = rotation.frequencies(position + 1)
+        assert frequency is not None
+        gap = _turned(seen - asked) / position
+        return self._found("angles", None, float(frequency[pair] + gap), float(frequency[pair]), slip)
+
+    def _first_angle(self) -> float:
+        turns = next(iter(self._layer.query.values()))
+        return float(np.nanmax(np.abs(turns.angles)))
+
+    def _angle_slip(self, rotation: Any) -> str:
+        unscaled = unscaled_rotation(self._plan, self._whole)
+        for name, angles in angle_slips(self._config, self._plan, self._whole, unscaled).items():
+            gaps = self._gaps(lambda length, angles=angles: angles)
+            if gaps is not None and not gaps:
+                return name
+        if not self._layer.turning.any():
+            return NOT_TURNED
+        return ""
+
+    def _gaps(self, frequencies: Any) -> list[tuple[int, int, float, float]] | None:
+        """(pair, position, angle seen, angle asked) of pairs that differ; None where nothing can be told."""
+        found, told = [], False
+        for position, turns in self._layer.query.items():
+            asked = frequencies(position + 1)
+            if asked is None:
+                return None
+            for pair, channel in self._places(len(asked)):
+                want = float(asked[pair] * position)
+                error = _LEAST_ANGLE + 8 * self._layer.rounding + abs(want) * 4e-7
+                if error > _VAGUE:
+                    continue
+                told = True
+                seen = self._angle(turns, channel)
+                if seen is None or abs(_turned(seen - want)) > error:
+                    found.append((pair, position, 0.0 if seen is None else seen, want))
+        return found if told else None
+
+    def _places(self, pairs: int) -> Iterator[tuple[int, int]]:
+        """Pairs by number, with the first channel of each."""
+        block = np.flatnonzero(self._rotated())
+        start, adjacent = int(block[0]) if block.size else 0, self._layer.offset == 1
+        for pair in range(min(pairs, self._plan.rotated // 2)):
+            yield pair, start + (2 * pair if adjacent else pair)
+
+    @staticmethod
+    def _angle(turns: Turns, channel: int) -> float | None:
+        """The angle of the pair of a channel; None where its partner is not seen though it turns."""
+        angle = float(turns.angles[channel])
+        return None if np.isnan(angle) else angle
+
+    # ---- everything else
+
+    def _pairs(self, pairing: str) -> Iterator[MeasuredDifference]:
+        if pairing and self._layer.pairing and self._layer.pairing != pairing:
+            yield self._found("pairs", None, self._layer.pairing, pairing, "channels paired otherwise")
+
+    def _others(self) -> Iterator[MeasuredDifference]:
+        plan, layer = self._plan, self._layer
+        if not _alike(layer.softcap, plan.softcap, self._near):
+            slip = "" if layer.softcap else "cap absent"
+            yield self._found("softcap", None, layer.softcap, plan.softcap, slip)
+        if plan.window is not None and plan.window >= layer.tokens and layer.window is None:
+            text = f"the window of {plan.window} keys is longer than the {layer.tokens} tokens that ran"
+            self.remarks.append(text)
+        elif plan.window != layer.window:
+            slip = _window_slip(layer.window, plan.window)
+            yield self._found("window", None, layer.window, plan.window, slip)
+        if layer.sink is not None and plan.sink != layer.sink:
+            yield self._found("sink", None, layer.sink, plan.sink, "" if layer.sink else "sink absent")
+
+
+def _alike(seen: float | None, asked: float | None, near: float) -> bool:
+    """Whether two numbers that may be absent are equal up to a relative error."""
+    if seen is None or asked is None:
+        return seen is asked
+    return abs(seen - asked) <= near * asked
+
+
+def _window_slip(seen: int | None, asked: int | None) -> str:
+    if seen is None:
+        return "window absent or longer"
+    return {1: "window one long", -1: "window one short"}.get(seen - (asked or 0), "") if asked else ""
+
+
+def _turned(angle: float) -> float:
+    """An angle between -pi and pi."""
+    return float(np.remainder(angle + np.pi, 2 * np.pi) - np.pi)

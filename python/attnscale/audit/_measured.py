@@ -226,9 +226,7 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
             differences, more = _compared(plan, layers, content)
         remarks += more
         if differences and config is None:
-            remarks.append(
-                "a model reads its config when it is built: later changes of the config do nothing"
-            )
+            remarks.append("a model reads its config when it is built: a later change has no effect")
     return MeasuredPlan(
         type(model).__name__,
         tuple(layers),

@@ -24,6 +24,8 @@ from ._text import named
 _LEAST, _LEAST_ANGLE = 2e-4, 1e-3
 #: Name of the slip of a multiplier that does not depend on the position.
 NOT_TEMPERED = "temperature by position not applied"
+#: Significant bits of types in which a model may keep its frequencies.
+_TYPES = {"bfloat16": 8, "float16": 11}
 #: Error of an angle beyond which a pair tells nothing, in rad.
 _VAGUE = 0.1
 
@@ -69,7 +71,8 @@ class MeasuredDifference:
         return {**vars(self), "layers": list(self.layers), "ratio": self.ratio}
 
     def __str__(self) -> str:
-        where = f"{f'{self.tower}, ' if self.tower else ''}layers {named(list(self.layers))}"
+        layers = f"layer{'s' if len(self.layers) > 1 else ''} {named(list(self.layers))}"
+        where = f"{self.tower}, {layers}" if self.tower else layers
         slip = f": {self.slip}" if self.slip else ""
         if self.ratio is not None:
             on = "" if self.what == "rotated" else " on channels without rotation"
@@ -292,6 +295,10 @@ class _Against:
                 return name
         if not self._layer.turning.any():
             return NOT_TURNED
+        for name, bits in _TYPES.items():
+            gaps = self._gaps(lambda length, bits=bits: _rounded(rotation.frequencies(length), bits))
+            if gaps is not None and not gaps:
+                return f"frequencies rounded to {name}"
         return ""
 
     def _gaps(self, frequencies: Any) -> list[tuple[int, int, float, float]] | None:
@@ -357,6 +364,14 @@ def _window_slip(seen: int | None, asked: int | None) -> str:
     if seen is None:
         return "window absent or longer"
     return {1: "window one long", -1: "window one short"}.get(seen - (asked or 0), "") if asked else ""
+
+
+def _rounded(numbers: NDArray[np.float64] | None, bits: int) -> NDArray[np.float64] | None:
+    """Numbers with so many significant bits."""
+    if numbers is None:
+        return None
+    fraction, exponent = np.frexp(numbers)
+    return np.asarray(np.ldexp(np.round(fraction * 2.0**bits) / 2.0**bits, exponent))
 
 
 def _turned(angle: float) -> float:

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -163,9 +164,30 @@ def load(name: str, options: argparse.Namespace) -> Reader:
 
 def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any, Any]:
     """The tokenizer, or None without a text, and the model."""
+    transformers = _transformers(name)
+    with _as_stored(name):
+        # By default transformers would ask at the terminal whether to run the model's own code.
+        tokenizer: Any = None
+        if with_text:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = transformers.AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
+    return tokenizer, model
+
+
+def read_model(folder: Path) -> Any:
+    """The model in a folder, in the type that it is stored in."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    name = str(folder)
+    transformers = _transformers(name)
+    with _as_stored(name):
+        return transformers.AutoModel.from_pretrained(name, dtype="auto", trust_remote_code=False).eval()
+
+
+def _transformers(name: str) -> Any:
+    """The package transformers, made silent."""
     try:
         import torch as torch
-        from transformers import AutoModel, AutoTokenizer
+        import transformers
         from transformers.utils import logging
     except ImportError:
         raise InputError("a model needs torch and transformers: pip install torch transformers") from None
@@ -174,15 +196,18 @@ def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any,
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     getLogger("huggingface_hub").setLevel(ERROR)  # it would warn at each of several tries
+    return transformers
+
+
+@contextmanager
+def _as_stored(name: str) -> Iterator[None]:
+    """Block in which a model that cannot be read is bad input."""
     try:
-        # By default transformers would ask at the terminal whether to run the model's own code.
-        tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if with_text else None
-        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
+        yield
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
         raise InputError(f"MODEL {name}: {rule} ({first})") from None
-    return tokenizer, model
 
 
 def _words(file: Path, option: str) -> str:

@@ -134,6 +134,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
     Option("--against", "differences from another config", "FILE", Path),
     Option("--against-framework", "known differences of a framework"),
+    Option("--measure", "load the model in the folder, run it, and compare what it multiplies", kind=None),
     Option("--strict", "exit status 3 if there are warnings or requested differences", kind=None),
     Option("--kinds", "questions to ask", "KIND", several=True),
     Option("--longest", "tokens of the longest prompt", "N", whole(1)),

@@ -28,6 +28,7 @@ CONFIG is a config.json, a model.gguf, or the directory that holds a config.json
 that directory, or CONFIG is one of them, scales, sinks and temperatures stored as weights are read too.
 For several configs, or a directory with models below it, it prints a table with one line a model; an
 unreadable config has a line too, and the exit status is 2.
+With --measure, CONFIG is a folder with a model of transformers, which is loaded and run.
 """
 
 #: An answer as text, JSON, and rows of CSV.
@@ -43,6 +44,7 @@ def add_options(parser: Parser) -> None:
     add_option(other, "--against")
     about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
     add_option(other, "--against-framework", help=about)
+    add_option(other, "--measure")
     add_option(parser, "--strict")
     add_outputs(parser, plot=False)
 
@@ -50,6 +52,8 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Resolve the configs and print; --strict then raises an error about its findings."""
     first, *others = options.config
+    if options.measure:
+        return _measured(options)
     if others or (first.is_dir() and not (first / "config.json").is_file()):
         return _several(options)
     return _one(options)
@@ -85,6 +89,27 @@ def _one(options: argparse.Namespace) -> Answer:
         found = counted(len(content["differences"]), "difference")
     ends = FoundError(f"{found} (--strict)") if options.strict and found else None
     return Answer(text, rows, report={"schema": audit.SCHEMA, **content}, ends=ends)
+
+
+def _measured(options: argparse.Namespace) -> Answer:
+    """What the model in a folder multiplies, beside its config.json."""
+    folder = options.config[0]
+    if len(options.config) > 1 or not folder.is_dir():
+        raise InputError(
+            f"--measure needs one folder with a model, got {shlex.join(map(str, options.config))}"
+        )
+    from ._model import read_model  # brings torch
+
+    model = read_model(folder)
+    with bad_input():
+        found = audit.measure(model, config=folder)
+    ends = found.differences and options.strict
+    return Answer(
+        str(found),
+        found.rows(),
+        report={"schema": audit.SCHEMA, "report": "measured", **found.to_dict()},
+        ends=FoundError(f"{counted(len(found.differences), 'difference')} (--strict)") if ends else None,
+    )
 
 
 def _next(plan: audit.ScalePlan, path: Path, options: argparse.Namespace) -> str:

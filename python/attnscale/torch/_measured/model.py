@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class Measurement:
             self._run(self._at_start, 0)
             for position in positions:
                 try:
-                    self._run(lambda call, kept, where=position: self._at(where, call, kept), position)
+                    self._run(partial(self._at, position), position)
                 except (IndexError, RuntimeError, ValueError) as error:  # beyond a table of positions
                     if not isinstance(error, IndexError) and "index" not in str(error).lower():
                         raise
@@ -119,7 +120,7 @@ class Measurement:
             except LookupError:
                 return
             self.passes += 1
-            run(self._model, arguments, lambda call, kept, where=position: self._behind(where, call, kept))
+            run(self._model, arguments, partial(self._behind, position))
 
     def _run(self, show: Any, position: int | None) -> None:
         self.passes += 1

@@ -76,8 +76,7 @@ def origin_of(channels: Tensor, kept: Sequence[Output], rounding: float) -> Orig
     n_channels = channels.shape[1]
     near: list[list[tuple[float, int, int, float]]] = [[] for _ in range(n_channels)]
     for place, (_, values) in enumerate(named):
-        for channel, feature in _candidates(channels, values):
-            factor, residual = _fit(channels[:, channel], values[:, feature])
+        for channel, feature, factor, residual in _fits(channels, values):
             if residual <= max(_LARGEST, 4 * rounding):
                 near[channel].append((residual, place, feature, factor))
     chosen = []
@@ -93,22 +92,33 @@ def origin_of(channels: Tensor, kept: Sequence[Output], rounding: float) -> Orig
     )
 
 
-def _candidates(channels: Tensor, values: Tensor) -> list[tuple[int, int]]:
-    """Pairs of a channel and a feature that are nearly proportional."""
-    wanted = torch.nn.functional.normalize(channels.float(), dim=0)
+def _fits(channels: Tensor, values: Tensor) -> list[tuple[int, int, float, float]]:
+    """Channels and features that are nearly proportional: with their factor and the relative residual.
+
+    The residual is relative to the channel's own variation over the tokens, if that is small.
+    """
+    channel, feature = _candidates(channels, values)
+    y, x = channels[:, channel].double(), values[:, feature].double()
+    factor = (x * y).sum(0) / (x * x).sum(0)
+    size = torch.minimum(y.norm(dim=0), 8 * (y - y.mean(0)).norm(dim=0))
+    residual = (y - factor * x).norm(dim=0) / size
+    columns = (channel.tolist(), feature.tolist(), factor.tolist(), residual.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def _candidates(channels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of channels and of features with a large cosine, with and without their means."""
+    wanted = [_unit(channels), _unit(channels - channels.mean(0))]
     found = []
-    width = max(1, _CHUNK // wanted.shape[1])
+    width = max(1, _CHUNK // channels.shape[1])
     for start in range(0, values.shape[1], width):
-        part = torch.nn.functional.normalize(values[:, start : start + width].float(), dim=0)
-        for channel, feature in torch.nonzero((wanted.mT @ part).abs() > _NEAR).tolist():
-            found.append((channel, start + feature))
-    return found
+        part = values[:, start : start + width]
+        near = [one.mT @ _unit(x) for one, x in zip(wanted, (part, part - part.mean(0)), strict=True)]
+        found.append(torch.nonzero((torch.minimum(*(each.abs() for each in near))) > _NEAR))
+        found[-1][:, 1] += start
+    channel, feature = torch.cat(found).unbind(1)
+    return channel, feature
 
 
-def _fit(channel: Tensor, feature: Tensor) -> tuple[float, float]:
-    """The factor between two columns, and the residual relative to the channel's own variation."""
-    y, x = channel.double(), feature.double()
-    factor = float(x @ y / (x @ x))
-    size = min(float(torch.linalg.vector_norm(y)), float(torch.linalg.vector_norm(y - y.mean())) * 8)
-    left = float(torch.linalg.vector_norm(y - factor * x))
-    return factor, left / size if size else float("inf")
+def _unit(x: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(x.float(), dim=0)

@@ -150,11 +150,14 @@ def run(model: torch.nn.Module, arguments: Mapping[str, Any], show: Show) -> dic
             show(call, kept)
         kept.clear()
 
+    def lose(module: str, why: str) -> None:
+        lost.setdefault(module, why)
+
     with ExitStack() as open_hooks, _evaluated(model), torch.no_grad():
         for name, module in model.named_modules():
             hook = module.register_forward_hook(partial(_keep, kept, name))
             open_hooks.callback(hook.remove)
-        open_hooks.enter_context(Watch(model, see, None, lost.setdefault))
+        open_hooks.enter_context(Watch(model, see, None, lose))
         model(**arguments)
     return lost
 

@@ -38,6 +38,7 @@ def turned(
     partners = _partners(x, rest, size, max(_TURNED, 4 * rounding))
     if known is not None:
         partners = np.where(partners < 0, known, partners)
+    partners = _mutual(partners)
     angles, growth, left = np.full(own.size, np.nan), np.abs(own), np.linalg.norm(rest, axis=0) / size
     for channel in np.flatnonzero(partners >= 0):
         pair = x[:, [channel, partners[channel]]]
@@ -48,6 +49,15 @@ def turned(
         left[channel] = np.linalg.norm(y[:, channel] - pair @ (along, across)) / size[channel]
     angles[(partners < 0) & (own > 0)] = 0.0
     return Turned(partners, angles, growth, left)
+
+
+def _mutual(partners: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Partners, with those of channels that are only known as another one's."""
+    found = partners.copy()
+    for channel in np.flatnonzero(partners >= 0):
+        if found[partners[channel]] < 0:
+            found[partners[channel]] = channel
+    return found
 
 
 def _partners(

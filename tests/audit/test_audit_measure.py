@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import attnscale as at
+import jsonschema
 import numpy as np
 import pytest
+from cases import closed_schema
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -356,6 +358,7 @@ def test_what_is_no_model_is_refused() -> None:
 def test_the_numbers_in_json_and_in_a_data_frame() -> None:
     model, config = built("gpt_oss")
     found = at.audit.measure(model, config=config)
+    assert "0.25 to" not in found.table()
     content = json.loads(json.dumps(found.to_dict()))
     assert content["differences"] == []
     assert {row["layer"] for row in content["rows"]} == {0, 1, 2, 3}
@@ -370,6 +373,7 @@ def test_the_command_measures_a_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert "4 layers measured in 6 passes of 61 tokens, as its config says" in capsys.readouterr().out
     assert main(["audit", str(tmp_path), "--measure", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(closed_schema(at.audit.json_schema())).validate(report)
     assert (report["report"], report["differences"], report["model"]) == ("measured", [], "LlamaModel")
 
 
@@ -378,3 +382,5 @@ def test_the_command_needs_a_folder_with_a_model(tmp_path: Path, capsys: pytest.
     assert "--measure needs one folder with a model" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--measure"]) == 2
     assert "must be a folder with a model, and has no config.json" in capsys.readouterr().err
+    assert main(["audit", str(tmp_path), "--measure", "--at", "0"]) == 2
+    assert "--at must be left out with --measure" in capsys.readouterr().err

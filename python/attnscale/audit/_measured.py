@@ -130,7 +130,7 @@ class MeasuredPlan(Tabled):
 
         def key(layer: MeasuredLayer) -> tuple[str, ...]:
             return (
-                *(_number(layer.multiplier(rotated=kind)) for kind in (True, False)),
+                *(_range(layer, rotated=kind) for kind in (True, False)),
                 f"{layer.pairing} of {int(layer.rotated.sum())}" if layer.pairing else "-",
                 str(layer.window or "-"),
                 "-" if layer.softcap is None else as_number(layer.softcap),
@@ -144,8 +144,14 @@ class MeasuredPlan(Tabled):
         ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
+def _range(layer: MeasuredLayer, *, rotated: bool) -> str:
+    """The multiplier at position 0, and the one at the last position if that differs."""
+    first = layer.multiplier(rotated=rotated)
+    if first is None:
+        return "-"
+    last = layer.multiplier(layer.positions[-1], rotated=rotated) if layer.positions else first
+    near = max(1e-4, layer.rounding) * abs(first)
+    return f"{first:.6g}" if last is None or abs(last - first) <= near else f"{first:.6g} to {last:.6g}"
 
 
 def _cells(each: MeasuredDifference) -> tuple[str, ...]:

@@ -98,6 +98,9 @@ def _measured(options: argparse.Namespace) -> Answer:
         raise InputError(
             f"--measure needs one folder with a model, got {shlex.join(map(str, options.config))}"
         )
+    for flag, value in (("--layer", options.layer), ("--at", options.at), ("--part", options.part)):
+        if value is not None:
+            raise InputError(f"{flag} must be left out with --measure, which measures all layers")
     from ._model import read_model  # brings torch
 
     model = read_model(folder)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from .._base.text import grouped
 from ..laws import LatentScale
 from ._layer import Channels, LayerPlan
-from ._measured_layer import MeasuredLayer, Turns
+from ._measured_layer import MeasuredLayer
 from ._scale_plan import ScalePlan
 from ._slips import NO_FACTOR, NOT_TURNED, SCALINGS, UNSCALED, angle_slips, score_slips, unscaled_rotation
 from ._text import named
@@ -189,66 +190,64 @@ class _Against:
 
     # ---- the multiplier
 
-    def _rotated(self) -> NDArray[np.bool_]:
-        """Channels that the plan calls rotated."""
+    @cached_property
+    def _chosen(self) -> dict[Channels, NDArray[np.bool_]]:
+        """Channels by the kind that the plan gives them."""
         plan, seen = self._plan, self._layer.rotated
-        if plan.rotated in (0, plan.head_dim):
-            return np.full(plan.head_dim, plan.rotated > 0)
-        if int(seen.sum()) == plan.rotated:
-            return seen
         first = np.arange(plan.head_dim) < plan.rotated
-        return first[::-1] if seen.any() and seen[-1] and not seen[0] else first
+        if plan.rotated not in (0, plan.head_dim):
+            if int(seen.sum()) == plan.rotated:
+                first = seen
+            elif seen.any() and seen[-1] and not seen[0]:
+                first = first[::-1]
+        return {"rotated": first, "unrotated": ~first}
 
     def _scores(self) -> Iterator[MeasuredDifference]:
         """The first difference of the multiplier of each kind of channels."""
         for channels in self._plan.channel_kinds:
-            chosen = self._rotated() if channels == "rotated" else ~self._rotated()
-            factors = self._layer.factors[chosen]
+            factors = self._layer.factors[self._chosen[channels]]
             middle = float(np.median(factors))
             if np.ptp(factors) > 4 * self._near * abs(middle):
                 ends = f"{factors.min():.6g} to {factors.max():.6g}"
                 yield self._found("factor by channel", None, ends, self._asked(0, channels))
                 continue
-            for position, value in self._by_position(middle, chosen):
+            for position, value in self._by_position(channels, middle):
                 asked = self._asked(position, channels)
                 if abs(value - asked) > self._near * abs(asked):
-                    slip = self._temperature_slip(channels, position) if position else ""
+                    slip = NOT_TEMPERED if position and self._is_constant(channels) else ""
                     yield self._found(channels, position, value, asked, slip)
                     break
 
-    def _by_position(self, middle: float, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, float]]:
+    def _by_position(self, channels: Channels, middle: float) -> Iterator[tuple[int, float]]:
         """Measured multipliers by position, as far as the plan answers for one."""
-        yield 0, middle
         terms = (self._plan.base, *self._plan.terms)
         if any(term.depends_on_n and not term.law.meaning.is_position for term in terms):
-            self.remarks.append("a law of the number of keys was not compared beyond the first position")
+            self.remarks.append(f"a law of the length was compared for {self._layer.tokens} tokens alone")
+            yield self._layer.tokens - 1, middle
             return
-        for position, turns in self._layer.query.items():
-            yield position, middle * float(np.median(turns.growth[chosen]))
+        yield 0, middle
+        for position, growth in self._growth(channels).items():
+            yield position, middle * growth
+
+    def _growth(self, channels: Channels) -> dict[int, float]:
+        """Growth of queries by position."""
+        chosen = self._chosen[channels]
+        return {where: float(np.median(each.growth[chosen])) for where, each in self._layer.query.items()}
+
+    def _is_constant(self, channels: Channels) -> bool:
+        return all(abs(each - 1) < self._near for each in self._growth(channels).values())
 
     def _asked(self, position: int, channels: Channels) -> float:
         return float(self._plan.multipliers(np.array([position]), channels)[0])
 
-    def _temperature_slip(self, channels: Channels, position: int) -> str:
-        """The name of a temperature that is not applied: the multiplier is that of position 0."""
-        chosen = self._rotated() if channels == "rotated" else ~self._rotated()
-        growth = [float(np.median(each.growth[chosen])) for each in self._layer.query.values()]
-        return (
-            "temperature by position not applied"
-            if max(map(abs, (g - 1 for g in growth))) < self._near
-            else ""
-        )
-
     def _score_slip(self) -> str:
         """The known slip that gives the multipliers at position 0."""
-        chosen = self._rotated()
         seen = {
-            "rotated": float(np.median(self._layer.factors[chosen])) if chosen.any() else None,
-            "unrotated": float(np.median(self._layer.factors[~chosen])) if not chosen.all() else None,
+            kind: float(np.median(self._layer.factors[self._chosen[kind]]))
+            for kind in self._plan.channel_kinds
         }
         for slip in score_slips(self._config, self._plan, self._whole):
-            pairs = [(seen[kind], getattr(slip, kind)) for kind in self._plan.channel_kinds]
-            if all(value is not None and abs(value / there - 1) < self._near for value, there in pairs):
+            if all(abs(value / getattr(slip, kind) - 1) < self._near for kind, value in seen.items()):
                 return slip.name
         return ""
 
@@ -314,23 +313,17 @@ class _Against:
                 if error > _VAGUE:
                     continue
                 told = True
-                seen = self._angle(turns, channel)
-                if seen is None or abs(_turned(seen - want)) > error:
-                    found.append((pair, position, 0.0 if seen is None else seen, want))
+                seen = float(turns.angles[channel])  # NaN if it turns with an unknown partner
+                if not abs(_turned(seen - want)) <= error:
+                    found.append((pair, position, float(np.nan_to_num(seen)), want))
         return found if told else None
 
     def _places(self, pairs: int) -> Iterator[tuple[int, int]]:
         """Pairs by number, with the first channel of each."""
-        block = np.flatnonzero(self._rotated())
+        block = np.flatnonzero(self._chosen["rotated"])
         start, adjacent = int(block[0]) if block.size else 0, self._layer.offset == 1
         for pair in range(min(pairs, self._plan.rotated // 2)):
             yield pair, start + (2 * pair if adjacent else pair)
-
-    @staticmethod
-    def _angle(turns: Turns, channel: int) -> float | None:
-        """The angle of the pair of a channel; None where its partner is not seen though it turns."""
-        angle = float(turns.angles[channel])
-        return None if np.isnan(angle) else angle
 
     # ---- everything else
 

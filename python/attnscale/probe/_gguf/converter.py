@@ -17,6 +17,7 @@ from typing import Any
 
 from ..._base.checks import InputError, choose, shown
 from ..._files.gguf_writer import KINDS
+from ..._files.whole import write_whole
 from .keys import token_names
 
 _SECONDS = 600
@@ -87,9 +88,7 @@ def convert(folder: Path, out: Path, converter: Path, kind: str = "f32") -> None
         _run(command, converter)
         if not made.is_file():
             raise InputError(f"{converter} ended well and wrote no file")
-        temporary = out.with_name(f"{out.name}.tmp")
-        temporary.write_bytes(made.read_bytes())
-        temporary.replace(out)
+        write_whole(out, made.read_bytes())
 
 
 def _run(command: list[str], converter: Path) -> None:

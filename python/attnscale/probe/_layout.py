@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+#: Format of the files of a probe and of answers.
+FORMAT = 1
+
 VOCABULARY = 256
 UNKNOWN, BOS, EOS = 0, 1, 2
 SPECIAL = ("<unk>", "<s>", "</s>")

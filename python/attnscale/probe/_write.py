@@ -17,7 +17,7 @@ from .._files.gguf_writer import KINDS as GGUF_KINDS
 from .._files.safetensors import write_safetensors
 from . import _layout as lay
 from ._ask import SCRIPT
-from ._checkpoint import FORMAT, LONGEST, Checkpoint, checkpoints, listed
+from ._checkpoint import LONGEST, Checkpoint, checkpoints, listed
 from ._gguf import convert, write_gguf
 
 
@@ -101,7 +101,7 @@ def write(
         new.mkdir()
         for each in made:
             _write_checkpoint(each, new / each.name, formats, None if converter is None else Path(converter))
-        about = {"format": FORMAT, "checkpoints": [each.name for each in made]}
+        about = {"format": lay.FORMAT, "checkpoints": [each.name for each in made]}
         (new / "probe.json").write_text(json.dumps(about) + "\n")
         shutil.copyfile(SCRIPT, new / "ask.py")
         if root.is_dir() and not any(root.iterdir()):  # it may be the folder that the caller works in
@@ -134,7 +134,7 @@ def _own_names(file: Path) -> set[str]:
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
         found = {str(name) for name in about["checkpoints"]} | {"probe.json", "ask.py"}
-        return found if about["format"] == FORMAT else set()
+        return found if about["format"] == lay.FORMAT else set()
     except (OSError, ValueError, TypeError, LookupError):
         return set()
 

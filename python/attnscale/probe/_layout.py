@@ -70,6 +70,11 @@ def word(token: int) -> str:
     return SPECIAL[token] if token < len(SPECIAL) else f"<p{token}>"
 
 
+def words(count: int = VOCABULARY) -> list[str]:
+    """The texts of all words."""
+    return [*map(word, range(count))]
+
+
 def text_of(tokens: Iterable[int]) -> str:
     """The text of a prompt, words separated by spaces."""
     return " ".join(map(word, tokens))

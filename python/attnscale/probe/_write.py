@@ -19,6 +19,7 @@ from . import _layout as lay
 from ._ask import SCRIPT
 from ._checkpoint import LONGEST, Checkpoint, checkpoints, listed
 from ._gguf import convert, write_gguf
+from ._tokenizer import tokenizer_files
 
 
 @hinted
@@ -148,37 +149,10 @@ def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], co
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "expected.json").write_text(json.dumps(made.expected) + "\n")
-    for name, content in _tokenizer().items():
+    for name, content in tokenizer_files(lay.words()).items():
         (folder / name).write_text(json.dumps(content) + "\n")
     for each in formats:
         if converter is None:
             write_gguf(made.config, made.tensors, folder / f"{each}.gguf", each)
         else:
             convert(folder, folder / f"{each}.gguf", converter, each)
-
-
-def _tokenizer() -> dict[str, Any]:
-    """The files of a tokenizer whose words are the numbers of the tokens; each is an added one, never cut."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    words = {lay.word(number): number for number in range(lay.VOCABULARY)}
-    added = [
-        {"id": number, "content": text, **flags, "special": number < len(lay.SPECIAL)}
-        for text, number in words.items()
-    ]
-    unknown, first, last = lay.SPECIAL
-    return {
-        "tokenizer.json": {
-            "version": "1.0",
-            "added_tokens": added,
-            "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "model": {"type": "WordLevel", "vocab": words, "unk_token": unknown},
-        },
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "add_bos_token": False,
-            "unk_token": unknown,
-            "pad_token": unknown,
-            "bos_token": first,
-            "eos_token": last,
-        },
-    }

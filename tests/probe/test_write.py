@@ -129,11 +129,15 @@ def test_the_cut_config_has_the_plan_of_the_whole(bench: Bench, family: str, sca
                 np.testing.assert_array_equal(here.rotation.frequencies(1), there.rotation.frequencies(1))
 
 
-@pytest.mark.parametrize(("kind", "text"), [("gemma3", "gemma3_text"), ("llama4", "llama4_text")])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("gemma3", "gemma3_text"), ("llama4", "llama4_text"), ("mistral3", "mistral")]
+)
 def test_of_a_composite_config_the_language_model(bench: Bench, tmp_path: Path, kind: str, text: str) -> None:
     inner = config_of(text, "plain")
-    whole = {"model_type": kind, "text_config": inner, "vision_config": {"hidden_size": 64}}
-    assert digests(at.probe.write(whole, tmp_path / "probe", longest=4200)) == digests(bench.probe(inner))
+    nameless = {name: value for name, value in inner.items() if name != "model_type"}
+    for text_config in (inner, nameless):
+        whole = {"model_type": kind, "text_config": text_config, "vision_config": {"hidden_size": 64}}
+        assert digests(at.probe.write(whole, tmp_path / "probe", longest=4200)) == digests(bench.probe(inner))
 
 
 # ---- digests ---------------------------------------------------------------------------------------

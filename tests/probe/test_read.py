@@ -263,7 +263,7 @@ def test_a_slow_pair_is_not_resolved(bench: Bench) -> None:
 
 
 def test_a_faint_soft_cap_is_not_resolved(bench: Bench) -> None:
-    """A soft-cap may change less than roundings: a right engine is never wrong, one without it never right."""
+    """A soft-cap may be lost in roundings: a right engine is never wrong, one without it never right."""
     config = config_of("gemma2", "yarn_factor", query_pre_attn_scalar=144)
 
     def verdicts(cap: float | None) -> set[str]:

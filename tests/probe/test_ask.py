@@ -7,6 +7,7 @@ import ast
 import json
 import math
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -438,6 +439,21 @@ def test_the_script_stops_at_a_chat_server(probe: Path, server: Played, tmp_path
     done = ask_by_script(probe, server.url, str(tmp_path / "a.jsonl"))
     assert (done.returncode, done.stderr) == (1, "no log-probabilities of the probe's tokens\n")
     assert len(read(tmp_path / "a.jsonl")) == 1
+
+
+def test_the_script_without_a_server(probe: Path, server: Played, tmp_path: Path) -> None:
+    """The words are those of `probe ask`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens
+        url, out = f"http://127.0.0.1:{free.getsockname()[1]}", tmp_path / "a.jsonl"
+        with pytest.raises(ValueError, match="cannot be reached") as told:
+            ask(probe, out, url=url, retries=0)
+        done = ask_by_script(probe, url, str(out))
+    assert (done.returncode, done.stderr) == (2, f"{told.value}\n")
+    server.key = "s3cret"
+    done = ask_by_script(probe, server.url, str(out))
+    where = f"{server.url}/v1/completions"
+    assert (done.returncode, done.stderr) == (2, f"{where}: refused with status 401 (Unauthorized)\n")
 
 
 def test_the_script_is_short_and_imports_the_standard_library() -> None:

@@ -36,6 +36,18 @@ def test_minutes_are_announced_once_and_what_is_left_is_shown(clock: SimpleNames
     assert len(announced) == 1
 
 
+def test_the_first_report_may_be_left_out_of_the_speed(clock: SimpleNamespace) -> None:
+    shown: list[str] = []
+    announced: list[str] = []
+    watch = progress.Watch(shown.append, announced.append, first_counts=False)
+    clock.seconds = 50.0
+    watch(3, 10)  # found, not done, and loading took 50 s
+    assert shown == ["30%"]
+    clock.seconds = 56.0
+    watch(5, 10)
+    assert (shown[-1], announced) == ("50%, about 15 seconds left", ["this takes about 71 seconds"])
+
+
 def test_seconds_are_not_announced(clock: SimpleNamespace) -> None:
     announced: list[str] = []
     watch = progress.Watch(lambda text: None, announced.append)

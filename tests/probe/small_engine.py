@@ -199,7 +199,7 @@ class SmallEngine:
         return found
 
     def _attended(self, ids: list[int]) -> Array:
-        """What the heads that speak add for the last word."""
+        """Output of the heads that speak, for the last word."""
         rules, last = self.rules, len(ids) - 1
         output = self._table(f"{self._at}self_attn.o_proj").reshape(-1, *self._v.shape[1:])
         (head,) = np.flatnonzero(output.any(axis=(0, 2)))

@@ -143,7 +143,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_half_a_last_line_is_dropped(tmp_path: Path, lines: Lines) -> None:
-    """As a kill leaves it: its answer is missing, unless it was the second to the first prompt."""
+    """The answer that a kill cut short is missing, unless it was the second to the first prompt."""
     texts = [json.dumps(line) for line in lines]
     assert not reading(tmp_path / "answers.jsonl", [*texts, texts[-1][:40]]).wrong
     assert not reading(tmp_path / "answers.jsonl", [*texts[:-1], texts[-1][:40]]).wrong

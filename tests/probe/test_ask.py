@@ -7,10 +7,12 @@ import ast
 import json
 import math
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,7 +233,9 @@ def test_an_interrupted_file_goes_on(asked: Asked, server: Played, tmp_path: Pat
     text = out.read_text()
     out.write_text("".join(text.splitlines(keepends=True)[:4])[:-cut])  # within the third answer
     server.bodies.clear()
-    assert asked() == whole
+    seen: list[tuple[int, int]] = []
+    assert asked(progress=lambda *done: seen.append(done)) == whole
+    assert seen == [(2, 5), (3, 5), (4, 5), (5, 5)]
     assert [each["prompt"] for each in server.bodies] == [PROMPTS["cos 1"], PROMPTS["cap"], PROMPTS["count"]]
     server.bodies.clear()
     assert asked() == whole
@@ -437,6 +441,21 @@ def test_the_script_stops_at_a_chat_server(probe: Path, server: Played, tmp_path
     assert len(read(tmp_path / "a.jsonl")) == 1
 
 
+def test_the_script_without_a_server(probe: Path, server: Played, tmp_path: Path) -> None:
+    """The words are those of `probe ask`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens
+        url, out = f"http://127.0.0.1:{free.getsockname()[1]}", tmp_path / "a.jsonl"
+        with pytest.raises(ValueError, match="cannot be reached") as told:
+            ask(probe, out, url=url, retries=0)
+        done = ask_by_script(probe, url, str(out))
+    assert (done.returncode, done.stderr) == (2, f"{told.value}\n")
+    server.key = "s3cret"
+    done = ask_by_script(probe, server.url, str(out))
+    where = f"{server.url}/v1/completions"
+    assert (done.returncode, done.stderr) == (2, f"{where}: refused with status 401 (Unauthorized)\n")
+
+
 def test_the_script_is_short_and_imports_the_standard_library() -> None:
     """At most 40 lines, besides imports, docstrings and comments."""
     source = SCRIPT.read_text("utf-8")
@@ -468,6 +487,26 @@ def test_the_command_asks(
     assert (
         capsys.readouterr().err == "attnscale: error: --k must be left out with mlx: it has no effect there\n"
     )
+
+
+def test_loading_is_left_out_of_the_estimate(
+    probe: Path,
+    server: Played,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of five answers takes 30 s, the others 3 s: less than the minute that is announced."""
+    seconds, usual = [0.0], server.reply
+
+    def reply(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        seconds[0] += 3.0 if server.bodies else 30.0
+        return usual(path, body)
+
+    monkeypatch.setattr(server, "reply", reply)
+    monkeypatch.setattr("attnscale._grid.progress.time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    assert main(["probe", "ask", str(probe), "--url", server.url, "-o", str(tmp_path / "a.jsonl")]) == 0
+    assert (seconds, capsys.readouterr().err) == ([42.0], "")
 
 
 @pytest.mark.parametrize(

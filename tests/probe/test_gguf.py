@@ -154,7 +154,7 @@ def test_keys_are_those_of_the_converter(tmp_path: Path, kind: str, variant: str
 
 @pytest.mark.torch
 def test_a_missing_key_is_the_default_of_transformers(tmp_path: Path) -> None:
-    """Also of keys that the config class fills in, such as the size of heads."""
+    """Keys that the config class fills in, such as the size of heads, have their default, too."""
     pytest.importorskip("transformers", exc_type=ImportError)
     from transformers import AutoConfig
 
@@ -247,7 +247,7 @@ def test_norms_of_gemma_hold_one_plus_the_weight(tmp_path: Path) -> None:
 
 
 def test_experts_are_stacked(tmp_path: Path) -> None:
-    """One by one in Mixtral; gate and up alternate in gpt-oss, and lie behind each other in Llama 4."""
+    """Experts are single in Mixtral; gate and up alternate in gpt-oss, and are concatenated in Llama 4."""
     experts = [np.full((256, 256), number, np.float32) for number in range(4)]
     names = {f"block_sparse_moe__experts__{n}__w3__weight": experts[n] for n in (2, 0, 1, 3)}
     found = written(tmp_path, "mixtral", checkpoint(**names))["blk.0.ffn_up_exps.weight"]

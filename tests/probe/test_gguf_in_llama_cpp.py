@@ -116,7 +116,7 @@ class TestConverter:
 
     @pytest.mark.parametrize("kind", MODELS)
     def test_its_file_has_the_same_tensors(self, tmp_path: Path, kind: str) -> None:
-        """Bit for bit, in the same types; and the file is read by llama.cpp."""
+        """Tensors are equal bit for bit, in the same types; llama.cpp reads the file."""
         _, tensors = model_of(config_of(kind), tmp_path / "model")
         converter = Path(str(_SOURCES)) / "convert_hf_to_gguf.py"
         stored = "q8_0" if kind in ("llama", "gpt_oss", "deepseek_v3") else "f32"

@@ -199,7 +199,7 @@ def test_a_slip_has_its_name(bench: Bench, slip: Slip) -> None:
 
 @pytest.mark.parametrize("family", ["qwen2", "gpt_oss", "ministral3", "llama4_text"])
 def test_words_in_front_are_counted(bench: Bench, family: str) -> None:
-    """Temperatures and chunks then lie elsewhere; windows, scales and angles do not."""
+    """Words in front move temperatures and chunks; windows, scales and angles stay."""
     keys = _LLAMA4 if family == "llama4_text" else {}
     found = bench.read(config_of(family, OWN.get(family, "yarn"), **keys), rules(front=1))
     assert found.slips == ()
@@ -248,14 +248,14 @@ def test_blocks_of_8_bits_give_no_false_alarm(bench: Bench, family: str, scaling
 @pytest.mark.parametrize("keys", [{}, {"query_pre_attn_scalar": 224}, {"query_pre_attn_scalar": 144}])
 @pytest.mark.parametrize("scaling", ["plain", "yarn"])
 def test_a_soft_cap_in_blocks_of_8_bits(bench: Bench, scaling: str, keys: dict[str, Any]) -> None:
-    """Both of its weights are of one block."""
+    """Both weights of the question of a soft-cap are of one block."""
     for cap, slips in ((50.0, ()), (30.0, ("another cap",)), (None, ("cap absent",))):
         config = config_of("gemma2", scaling, **keys)
         assert bench.read(config, rules(cap=cap), layer=1, multiplied=in_blocks).slips == slips
 
 
 def test_a_slow_pair_is_not_resolved(bench: Bench) -> None:
-    """It turns by less than its error."""
+    """A pair may turn by less than its error."""
     found = what_of(bench.read(config_of("qwen3", "plain"), rounded=bfloat16(3)))
     slowest = found["pair 63, rad a word"]
     assert (slowest["verdict"], slowest["answered"], slowest["slip"]) == ("not resolved", None, "")
@@ -263,7 +263,7 @@ def test_a_slow_pair_is_not_resolved(bench: Bench) -> None:
 
 
 def test_a_faint_soft_cap_is_not_resolved(bench: Bench) -> None:
-    """Its effect is near that of roundings: a right engine is never wrong, one without it never right."""
+    """A soft-cap may be lost in roundings: a right engine is never wrong, one without it never right."""
     config = config_of("gemma2", "yarn_factor", query_pre_attn_scalar=144)
 
     def verdicts(cap: float | None) -> set[str]:

@@ -40,7 +40,7 @@ def digests(probe: Path) -> list[str]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_for_each_kind_of_layer(bench: Bench, family: str) -> None:
-    """One of every group of layers that multiply alike; together they name each layer once."""
+    """Checkpoints are one a group of layers that multiply alike; together they name each layer once."""
     probe = bench.probe(config_of(family, "plain"))
     about = content(probe / "probe.json")
     assert about["format"] == 1
@@ -129,11 +129,15 @@ def test_the_cut_config_has_the_plan_of_the_whole(bench: Bench, family: str, sca
                 np.testing.assert_array_equal(here.rotation.frequencies(1), there.rotation.frequencies(1))
 
 
-@pytest.mark.parametrize(("kind", "text"), [("gemma3", "gemma3_text"), ("llama4", "llama4_text")])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("gemma3", "gemma3_text"), ("llama4", "llama4_text"), ("mistral3", "mistral")]
+)
 def test_of_a_composite_config_the_language_model(bench: Bench, tmp_path: Path, kind: str, text: str) -> None:
     inner = config_of(text, "plain")
-    whole = {"model_type": kind, "text_config": inner, "vision_config": {"hidden_size": 64}}
-    assert digests(at.probe.write(whole, tmp_path / "probe", longest=4200)) == digests(bench.probe(inner))
+    nameless = {name: value for name, value in inner.items() if name != "model_type"}
+    for text_config in (inner, nameless):
+        whole = {"model_type": kind, "text_config": text_config, "vision_config": {"hidden_size": 64}}
+        assert digests(at.probe.write(whole, tmp_path / "probe", longest=4200)) == digests(bench.probe(inner))
 
 
 # ---- digests ---------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ def in_blocks_of_8_bits(numbers: Array) -> Array:
 
 @pytest.mark.parametrize(("family", "scaling"), MODELS)
 def test_weights_are_exact_in_few_bits(bench: Bench, family: str, scaling: str) -> None:
-    """All but the last norm in bfloat16; queries, keys and values in blocks of 8 bits, too."""
+    """Bfloat16 holds all but the last norm; blocks of 8 bits hold queries, keys and values, too."""
     for folder in bench.probe(config_of(family, scaling)).glob("layer-*"):
         tensors = tensors_in(folder)
         del tensors["model.norm.weight"]
@@ -206,7 +210,7 @@ def test_weights_are_exact_in_few_bits(bench: Bench, family: str, scaling: str) 
 
 @pytest.mark.parametrize("keys", [{}, {"query_pre_attn_scalar": 224}, {"query_pre_attn_scalar": 400}])
 def test_large_values_fit_float16(bench: Bench, keys: dict[str, Any]) -> None:
-    """Also behind the output projection, before a norm: the values of the question of a soft-cap."""
+    """Values of the question of a soft-cap fit, also behind the output projection, before a norm."""
     for scaling in ("plain", "yarn"):
         for folder in bench.probe(config_of("gemma2", scaling, **keys)).glob("layer-*"):
             engine = engine_of(folder)
@@ -262,7 +266,7 @@ def test_kinds_of_questions(bench: Bench) -> None:
 
 
 def test_a_soft_cap_that_is_not_asked_is_taken_as_given(bench: Bench) -> None:
-    """It lowers even small scores, by 3e-4."""
+    """A soft-cap lowers even small scores, by 3e-4."""
     for row in bench.read(config_of("gemma2", "plain"), kinds=["scale"]).rows():
         assert row["answered"] == pytest.approx(row["asked"], rel=1e-6)
 
@@ -328,7 +332,7 @@ def test_the_folder_that_one_works_in(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_narrow_windows_are_refused(tmp_path: Path) -> None:
-    """The short prompts would not fit into them, and a right engine would be called wrong."""
+    """A window shorter than the short prompts would call a right engine wrong."""
     config = config_of("mistral", "plain", sliding_window=23)
     with pytest.raises(ValueError, match=r"^sliding_window must be at least 24 keys, got 23 in layer 0$"):
         at.probe.write(config, tmp_path / "probe")
@@ -342,7 +346,7 @@ def test_a_depth_that_the_config_leaves_out(tmp_path: Path) -> None:
 
 
 def test_a_probe_is_replaced_as_a_whole(bench: Bench, tmp_path: Path) -> None:
-    """Nothing stays of the old one, and a write that fails leaves it as it was."""
+    """Nothing stays of the old probe, and a write that fails leaves it as it was."""
     folder = tmp_path / "probe"
     shutil.copytree(bench.probe(config_of("gemma2", "plain")), folder)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -8,17 +8,17 @@ their numbers, each at a multiple of 32 bytes: https://github.com/ggml-org/ggml,
 from __future__ import annotations
 
 import math
-import os
-import secrets
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._base.checks import shown
+from .whole import write_whole
 
 _ALIGNMENT = 32
 _VERSION = 3
@@ -88,20 +88,7 @@ def write_gguf_file(path: Path, metadata: Mapping[str, Any], tensors: Mapping[st
     precision; the ints of a list with a sign.
     """
     head = _head(metadata, tensors)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(head)
-            for name, tensor in tensors.items():
-                _pad(stream)
-                stream.write(_encoded(name, tensor))
-            _pad(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, _padded(chain([head], (_encoded(*each) for each in tensors.items()))))
 
 
 def _head(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
@@ -138,8 +125,11 @@ def _encoded(name: str, tensor: Tensor) -> bytes:
     return stored.tobytes()
 
 
-def _pad(stream: BinaryIO) -> None:
-    stream.write(bytes(-stream.tell() % _ALIGNMENT))
+def _padded(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Parts of a file, and behind each the zeros up to a multiple of the alignment."""
+    for part in parts:
+        yield part
+        yield bytes(-len(part) % _ALIGNMENT)
 
 
 def _text(text: str) -> bytes:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files shared by processes: replaced as a whole, and written by one process at a time."""
+"""Files shared by processes: locks, and JSON files that name their kind."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .._files.whole import write_whole
 
 _FORMAT = 1  # of the JSON files of results
 
@@ -55,27 +56,3 @@ def read_json(path: str | os.PathLike[str], kind: str, *, usual: str = "") -> di
         raise ValueError(f"path must be a file that {kind!r} wrote, format {_FORMAT}, got {str(path)!r}")
     found: dict[str, Any] = stored
     return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash it is the old file or the new one.
-
-    A failed write leaves nothing beside it. Processes of several machines may replace the same file at once:
-    each first writes a temporary file of its own.
-    """
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    # The file's name is on disk only when its directory is.
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.checks import refusal
+from .._files.whole import write_whole
 from .fields import Fields
-from .files import write_whole
 from .store import WRITERS, Store, difference, from_bytes
 
 

@@ -84,7 +84,8 @@ class Watch:
     """Duration of a piece of work: a line while it runs, and an announcement if it is long.
 
     ``show(text)`` replaces the shown text, ``announce(text)`` prints a line that stays, from `least` seconds
-    of duration on, and ``told(seconds)`` is that line.
+    of duration on, and ``told(seconds)`` is that line. With ``first_counts=False`` the time until the first
+    report, such as that of loading, is left out of the speed.
 
     Examples
     --------
@@ -102,9 +103,12 @@ class Watch:
         announce: Callable[[str], object],
         least: float = MINUTE,
         told: Callable[[float], str] = _this_takes,
+        *,
+        first_counts: bool = True,
     ) -> None:
         self._show, self._announce, self._least, self._told = show, announce, least, told
         self._start = time.monotonic()
+        self._from = (0.0, self._start) if first_counts else None  # what was done at which time
         self._announced = False
 
     def expect(self, seconds: float) -> None:
@@ -116,19 +120,21 @@ class Watch:
 
     def __call__(self, done: float, total: float, name: str = "") -> None:
         """`done` of `total` is finished, and the piece called `name` begins."""
-        gone = time.monotonic() - self._start
-        left = gone * (total - done) / done if done and gone > _TELLING else 0.0
+        now = time.monotonic()
+        there, start = self._from = self._from or (done, now)
+        pieces, gone = done - there, now - start
+        left = gone * (total - done) / pieces if pieces and gone > _TELLING else 0.0
         if left:
-            self.expect(gone + left)
+            self.expect(now - self._start + left)
         rest = f", about {duration(left)} left" if left else ""
         self._show(f"{done / total:.0%}{name and f': {name}'}{rest}")
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
+def watched(*, first_counts: bool = True) -> Iterator[Watch]:
     """A watch that shows a line on a terminal, and announces long work on standard error."""
     with progress_line() as show:
-        yield Watch(show, announce_on_stderr)
+        yield Watch(show, announce_on_stderr, first_counts=first_counts)
 
 
 def announce_on_stderr(line: str) -> None:

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from .._base.checks import refusal, shown
+from .._files.whole import write_whole
 from .case import Case
 from .describe import digest
 from .fields import Field, Fields
-from .files import locked, write_whole
+from .files import locked
 from .part import Part
 
 #: The format of the files; stores of other formats are refused.

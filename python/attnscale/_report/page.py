@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .._grid.files import write_whole
+from .._files.whole import write_whole
 
 #: Scripts in the order in which a browser runs them: once, then each time the page is made from data.
 _START = ("start",)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import laws
 from ._angles import Rotation
 from ._layer import LayerPlan
 from ._scale_plan import ScalePlan
@@ -82,6 +83,11 @@ def _differs(slip: ScoreSlip, asked: Mapping[str, float]) -> bool:
     return any(not math.isclose(mine, theirs, rel_tol=1e-6) for mine, theirs in pairs)
 
 
+def _multiplier(law: laws.ScaleLaw) -> float:
+    """The factor of a score by a law of rotary positions."""
+    return float(law.multiplier(1, 1))
+
+
 def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """Factors of rotary positions on rotated and other channels, in place of those asked for."""
     rotated, others = asked["rotated"], asked["unrotated"]
@@ -92,7 +98,7 @@ def _factors(rope: dict[str, Any], asked: Mapping[str, float]) -> list[tuple[str
     size = rope.get("factor")
     if not isinstance(size, (int, float)) or size <= 1:
         return found
-    usual = (0.1 * math.log(size) + 1) ** 2
+    usual = _multiplier(laws.YaRN(size))
     found += _ignored(rope, size, usual, others)
     if not math.isclose(others, 1.0):  # a factor on all channels
         found.append(("factor on all channels absent", rotated / others, 1.0))
@@ -111,7 +117,7 @@ def _of_lengths(
     long, original = (config.get("max_position_embeddings"), rope.get("original_max_position_embeddings"))
     if "longrope" not in (rope.get("rope_type"), rope.get("type")) or not long or not original:
         return []
-    found = 1.0 + max(0.0, math.log(long / original)) / math.log(original)
+    found = _multiplier(laws.LongRoPE(original, long / original))
     return [("LongRoPE's factor from max_position_embeddings", found, asked["unrotated"])]
 
 
@@ -128,11 +134,10 @@ def _ignored(
         left = 1.0 if "mscale_all_dim" in given else others
         found.append((f"{first} ignored", usual, left))
         found.append((f"{first} ignored, {ALL_CHANNELS} besides", usual**2, left * usual))
-    alone = (0.1 * given.get("mscale", 0.0) * math.log(size) + 1) ** 2
-    if both:
-        found.append(("mscale_all_dim ignored", alone, 1.0))
-    elif "mscale" in given:
-        found.append(("mscale read without mscale_all_dim", alone, others))
+    if "mscale" in given:
+        alone = _multiplier(laws.MLAYaRN(size, given["mscale"]))
+        name = "mscale_all_dim ignored" if both else "mscale read without mscale_all_dim"
+        found.append((name, alone, 1.0 if both else others))
     return found
 
 

@@ -100,7 +100,8 @@ def _ask(options: argparse.Namespace) -> Answer:
     engine = engine if options.llama_cpp is None else "llama_cpp"
     names = ("model", "k", "timeout", "retries", "key_from", "dtype", "attention", "cache", "flash")
     given = {name: getattr(options, name) for name in names}
-    with bad_input(), watched() as watch, warnings.catch_warnings(record=True) as remarks:
+    slow_start = watched(first_counts=False)  # the engine is loaded before its first answer
+    with bad_input(), slow_start as watch, warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         probe.ask(
             options.folder,

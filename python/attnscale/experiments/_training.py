@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .._base.checks import shown
-from .._grid.files import locked, write_whole
+from .._files.whole import write_whole
+from .._grid.files import locked
 from .._grid.progress import Watch
 from ..torch._base.device import dtype_named
 from ._train import History, Loop, Schedule

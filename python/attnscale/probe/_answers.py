@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.checks import InputError, shown
-
-#: The format of files that are read.
-FORMAT = 1
+from . import _layout as lay
 
 
 class Answered(NamedTuple):
@@ -63,7 +61,7 @@ def _add(found: dict[str, Answered], entry: dict[str, Any]) -> None:
     digest = entry["checkpoint"]
     if "expected" in entry:
         about = entry["expected"]
-        if about["checkpoint"] != digest or about["format"] != FORMAT or "prompts" not in about:
+        if about["checkpoint"] != digest or about["format"] != lay.FORMAT or "prompts" not in about:
             raise ValueError
         found[digest] = Answered(str(entry.get("engine", "")), entry["expected"], {}, {})
     elif "refused" in entry:

@@ -27,7 +27,6 @@ from ._questions import KINDS, Prompt, Subject, cap_of, edge_strength, pairs_of,
 from ._shrink import family_of, small_config, text_config
 from ._tensors import SINK, Tensors, norms_of, tensors_of, weight_of_one
 
-FORMAT = 1
 #: Types of numbers that the config of a checkpoint may name.
 DTYPES = ("float32", "bfloat16", "float16")
 #: Largest number of words of a prompt, by default: enough for a temperature at 16384.
@@ -162,7 +161,7 @@ def _checkpoint(
         **_about(model, plan, alike, prompts),
         **expected_of(model.given, plan, model.whole, subject, pairs, prompts),
     }
-    described = json.dumps([FORMAT, model.small, expected], sort_keys=True)
+    described = json.dumps([lay.FORMAT, model.small, expected], sort_keys=True)
     digest = hashlib.sha256(described.encode()).hexdigest()[:16]
     prints = [int(digest[number], 16) % 8 - 4 for number in range(len(lay.PRINT))]
     spoken = columns(subject.head, strength, pairs, cap_of(subject), edge_strength(strength), prints, normed)
@@ -210,7 +209,7 @@ def _strength(plan: LayerPlan, model: _Model, normed: float) -> tuple[Strength, 
 def _about(model: _Model, plan: LayerPlan, alike: list[int], prompts: list[Prompt]) -> dict[str, Any]:
     """The part of expected.json on the checkpoint itself."""
     return {
-        "format": FORMAT,
+        "format": lay.FORMAT,
         "attnscale": __version__,
         "model_type": str(model.given.get("model_type")),
         "layers": alike,

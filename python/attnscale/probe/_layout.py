@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+#: Format of the files of a probe and of answers.
+FORMAT = 1
+
 VOCABULARY = 256
 UNKNOWN, BOS, EOS = 0, 1, 2
 SPECIAL = ("<unk>", "<s>", "</s>")
@@ -25,7 +28,7 @@ PRINT = range(20, 24)
 #: A word for each pair of channels: its own key; key, query of the cosine and of the sine.
 SELF, KEY, COS, SIN = 32, 64, 96, 128
 #: Words that are read: one a class of keys, and one for all other keys.
-READ, REST, SILENT = 160, 192, 224
+READ, REST = 160, 192
 #: Classes of keys after those of pairs.
 CLASS_EDGE_IN, CLASS_EDGE_OUT, CLASS_CAP, CLASS_FAR, CLASS_PRINT, CLASS_PLAIN = 12, 13, 14, 15, 16, 20
 CLASS_CAP_LOW = 21
@@ -65,6 +68,11 @@ _CLASSES = {
 def word(token: int) -> str:
     """The text of a word."""
     return SPECIAL[token] if token < len(SPECIAL) else f"<p{token}>"
+
+
+def words(count: int = VOCABULARY) -> list[str]:
+    """The texts of all words."""
+    return [*map(word, range(count))]
 
 
 def text_of(tokens: Iterable[int]) -> str:

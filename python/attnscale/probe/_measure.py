@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._base.checks import InputError
 from .._base.text import counted
@@ -72,25 +73,20 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     out = Measured()
     _check_model(expected, answers, out)
     out.repeats = _repeats(answers)
-    first = _kind_of_self(expected)
+    first = kind_of_self(expected)
     scores = _numbered("self", expected, answers, out.front)
-    units = {number: expected["prompts"][f"self {number}"]["product"] for number in scores}
+    units = np.array([expected["prompts"][f"self {number}"]["product"] for number in scores])
     if expected["softcap"] and "cap" in answers and scores:
         _softcap(expected, answers, out, scores, units)
     uncapped = _uncapped(expected["softcap"] if out.softcap is None else out.softcap)
     if scores:
-        _multiplier(
-            out, first, np.array([uncapped(score) / units[number] for number, score in scores.items()])
-        )
-        gaps = [uncapped(score) - out.multipliers[first] * units[number] for number, score in scores.items()]
-        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(gaps))))
+        values = _values(scores, uncapped)
+        _multiplier(out, first, values / units)
+        out.noise = max(_LEAST, _MAD * float(np.median(np.abs(values - out.multipliers[first] * units))))
     if "plain" in answers and (found := _score(expected, answers, "plain", out.front)) is not None:
-        _multiplier(
-            out,
-            "unrotated",
-            np.array([uncapped(found) / expected["prompts"]["plain"]["product"]]),
-            out.noise / abs(found),
-        )
+        product = expected["prompts"]["plain"]["product"]
+        error = out.noise / abs(found.value)
+        _multiplier(out, "unrotated", np.array([uncapped(found.value) / product]), error)
     _angles(expected, answers, out, uncapped, first)
     if not out.front:  # with words in front no query is where the prompt has it
         _far(expected, answers, out, uncapped)
@@ -101,7 +97,8 @@ def measure(expected: Mapping[str, Any], answers: Answers) -> Measured:
     return out
 
 
-def _kind_of_self(expected: Mapping[str, Any]) -> str:
+def kind_of_self(expected: Mapping[str, Any]) -> str:
+    """The kind of channels on which words are their own keys."""
     return "rotated" if "rotated" in expected["multiplier"] else "unrotated"
 
 
@@ -132,14 +129,8 @@ def logits_of(expected: Mapping[str, Any], name: str, row: Mapping[int, float]) 
             f"answer to {name!r} must have the log-probability of a word that nothing speaks to, got "
             f"{counted(len(row), 'other')}: ask for 5 or more"
         )
-    base, cap = float(np.median(silent)), expected["final_cap"]
-    found = {token: each - base for token, each in row.items()}
-    if cap:
-        found = {
-            token: cap * math.atanh(min(max(each / cap, -0.999999), 0.999999))
-            for token, each in found.items()
-        }
-    return found
+    base, uncapped = float(np.median(silent)), _uncapped(expected["final_cap"])
+    return {token: uncapped(each - base) for token, each in row.items()}
 
 
 def _shares(
@@ -153,14 +144,24 @@ def _shares(
     return mine, rest, about["marks"].get(str(mark), 1) / (about["rest"] + front)
 
 
-def _score(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> float | None:
+class _Score(NamedTuple):
+    """A score, and its error by the roundings of log-probabilities, large where a logit is small."""
+
+    value: float
+    error: float
+
+
+def _score(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> _Score | None:
     """The score of the marked key of a prompt, beside words of score 0."""
     mark = int(next(iter(expected["prompts"][name]["marks"])))
     found = _shares(expected, answers, name, mark, front)
-    return None if found is None else math.log(found[0] / found[1] / found[2])
+    if found is None:
+        return None
+    mine, rest, equal = found
+    return _Score(math.log(mine / rest / equal), _ROUNDED * (1 / mine + 1 / rest))
 
 
-def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: int) -> dict[int, float]:
+def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: int) -> dict[int, _Score]:
     """Scores of numbered prompts."""
     found = {}
     for number in range(len(expected["pairs"])):
@@ -168,13 +169,6 @@ def _numbered(start: str, expected: Mapping[str, Any], answers: Answers, front: 
         if name in answers and (score := _score(expected, answers, name, front)) is not None:
             found[number] = score
     return found
-
-
-def _faintness(expected: Mapping[str, Any], answers: Answers, name: str, front: int) -> float:
-    """The error of a score by the roundings of log-probabilities, large where a logit is small."""
-    mark = int(next(iter(expected["prompts"][name]["marks"])))
-    found = _shares(expected, answers, name, mark, front)
-    return math.inf if found is None else _ROUNDED * (1 / found[0] + 1 / found[1])
 
 
 def _check_model(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:
@@ -211,17 +205,22 @@ def _repeats(answers: Answers) -> float:
 
 
 def _uncapped(cap: float | None) -> Callable[[float], float]:
-    if cap is None or not math.isfinite(cap):
+    """The number before a soft-cap, by the number behind it; without a cap the number itself."""
+    if not cap or not math.isfinite(cap):
         return lambda score: score
     return lambda score: cap * math.atanh(min(max(score / cap, -0.999999), 0.999999))
+
+
+def _values(scores: Mapping[int, _Score], uncapped: Callable[[float], float]) -> NDArray[np.float64]:
+    return np.array([uncapped(score.value) for score in scores.values()])
 
 
 def _softcap(
     expected: Mapping[str, Any],
     answers: Answers,
     out: Measured,
-    scores: dict[int, float],
-    units: dict[int, float],
+    scores: dict[int, _Score],
+    units: NDArray[np.float64],
 ) -> None:
     """The cap that makes of two large scores the difference that was seen."""
     logits = logits_of(expected, "cap", answers["cap"])
@@ -231,7 +230,7 @@ def _softcap(
     seen = math.log(large / small * lay.CAP_KEYS * expected["cap_gain"])
     blur = _EIGHT_BITS * max(large / small, small / large)
     for _ in range(3):  # the small scores are capped a little, too
-        values = np.array([_uncapped(out.softcap)(score) / units[number] for number, score in scores.items()])
+        values = _values(scores, _uncapped(out.softcap)) / units
         high = float(np.median(values)) * expected["prompts"]["cap"]["product"]
         relative = _with_shared(_MAD * float(np.median(np.abs(values / np.median(values) - 1))))
         if not _solve_cap(out, seen, high, max(out.noise, blur, relative * high), expected["softcap"]):
@@ -278,17 +277,14 @@ def _angles(
     found: dict[int, tuple[float, float, float, float]] = {}
     for number in cosines.keys() & sines.keys():
         sizes = [expected["prompts"][f"{name} {number}"]["product"] * scale for name in ("cos", "sin")]
-        cosine, sine = uncapped(cosines[number]) / sizes[0], uncapped(sines[number]) / sizes[1]
+        cosine, sine = uncapped(cosines[number].value) / sizes[0], uncapped(sines[number].value) / sizes[1]
         found[number] = (cosine, sine, *sizes)
     if not found:
         return
     lengths = [abs(math.hypot(cosine, sine) - 1) * size for cosine, sine, size, _ in found.values()]
     noise = max(out.noise, _MAD * float(np.median(lengths)))
     for number, (cosine, sine, along, across) in sorted(found.items()):
-        errors = [
-            math.hypot(noise, _faintness(expected, answers, f"{name} {number}", out.front))
-            for name in ("cos", "sin")
-        ]
+        errors = [math.hypot(noise, scores[number].error) for scores in (cosines, sines)]
         angle = math.atan2(sine, cosine)
         error = math.hypot(errors[1] * math.cos(angle) / across, errors[0] * math.sin(angle) / along)
         out.angles[number] = Angle(angle, error, cosine, sine)
@@ -300,7 +296,7 @@ def _far(
     for each in expected["temperature"]:
         name = f"far {each['position']}"
         if name in answers and (score := _score(expected, answers, name, out.front)) is not None:
-            out.temperatures[each["position"]] = uncapped(score) / expected["prompts"][name]["product"]
+            out.temperatures[each["position"]] = uncapped(score.value) / expected["prompts"][name]["product"]
 
 
 def _edges(expected: Mapping[str, Any], answers: Answers, out: Measured) -> None:

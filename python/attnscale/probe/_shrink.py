@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from .._base.checks import InputError, shown
+from ..audit._keys import read_keys
 from ._families import FAMILY, Config, Family
 from ._layout import BOS, EOS, UNKNOWN, VOCABULARY
 
@@ -33,14 +34,8 @@ _DROPPED = (
 
 def text_config(config: Config) -> dict[str, Any]:
     """The config of the language model in a config, which may be a composite one."""
-    found = dict(config)
-    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
-        if isinstance(found.get(name), dict):
-            found = {**found[name]}
-    kind = found.get("model_type")
-    if kind == "llama4":
-        found["model_type"] = "llama4_text"
-    return found
+    keys, _ = read_keys(config)
+    return {**keys.given, "model_type": keys.kind} if keys.part else dict(config)
 
 
 def family_of(config: Config) -> Family:

@@ -71,16 +71,20 @@ def output_weight(small: dict[str, Any], family: Family, norms: Norms) -> float:
     """Entry of the output projection: a weight of 1 becomes the amplitude of a word, if no norm follows."""
     if family.after:
         return AMPLITUDE
-    value = lay.FULL / lay.UNIT * (1.0 if family.latent else norms.normed)
-    return sixteen_bits(norms.stream / (value * family.residual(small)))
+    return sixteen_bits(norms.stream / (_value(family, norms) * family.residual(small)))
 
 
 def weight_of_one(small: dict[str, Any], family: Family, norms: Norms) -> float | None:
     """Amplitude of a weight of 1 in units of that of a word, or None where a norm follows."""
     if family.after:
         return None
-    value = lay.FULL / lay.UNIT * (1.0 if family.latent else norms.normed)
-    return output_weight(small, family, norms) * value * family.residual(small) / norms.stream
+    weight = output_weight(small, family, norms)
+    return weight * _value(family, norms) * family.residual(small) / norms.stream
+
+
+def _value(family: Family, norms: Norms) -> float:
+    """Amplitude of the value of a word."""
+    return lay.FULL / lay.UNIT * (1.0 if family.latent else norms.normed)
 
 
 def tensors_of(
@@ -130,7 +134,7 @@ def _attention(
     bias = _biased(small, family)
     found = {f"{name}_proj.weight": tensor for name, tensor in out.items()}
     if family.fused:
-        found = {"qkv_proj.weight": _joined(list(out.values()))}
+        found = {"qkv_proj.weight": np.concatenate(list(out.values()))}
     found |= {f"{name}_proj.bias": _zeros(rows.get(name, hidden)) for name in "qkvo" if name in bias}
     return found | {"o_proj.weight": _output(small, family, head, heads * head.value_width, spoken, norms)}
 
@@ -238,10 +242,6 @@ def _placed(shape: tuple[int, int], part: NDArray[np.float64] | None) -> NDArray
     out = np.zeros(shape, np.float32)
     out[: part.shape[0], : part.shape[1]] = part
     return out
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(parts)
 
 
 def _full(size: int, value: float) -> NDArray[np.float32]:

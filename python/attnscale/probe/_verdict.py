@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..audit._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
-from ._measure import Angle, Measured
+from ._measure import Angle, Measured, kind_of_self
 
 AS_ASKED, WRONG, UNRESOLVED = "as asked", "wrong", "not resolved"
 #: Standard errors beyond which a number is wrong, and smallest relative error that counts.
@@ -79,7 +79,7 @@ def _scores(expected: Mapping[str, Any], seen: Measured) -> tuple[list[Row], str
     for kind, asked in expected["multiplier"].items():
         name = f"scale, {kind} channels"
         if kind not in seen.multipliers:
-            if _was_asked(expected, "self 0" if kind == _first(expected) else "plain"):
+            if _was_asked(expected, "self 0" if kind == kind_of_self(expected) else "plain"):
                 rows.append(Row(name, asked, None, None, UNRESOLVED))
             continue
         answered, error = seen.multipliers[kind], seen.spread[kind]
@@ -116,10 +116,6 @@ def _gap(answered: float, asked: float, error: float) -> float:
 
 def _near(answered: float, asked: float, error: float) -> bool:
     return _gap(answered, asked, error) <= _FAR
-
-
-def _first(expected: Mapping[str, Any]) -> str:
-    return "rotated" if "rotated" in expected["multiplier"] else "unrotated"
 
 
 def _was_asked(expected: Mapping[str, Any], prompt: str) -> bool:

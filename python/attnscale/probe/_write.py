@@ -17,8 +17,9 @@ from .._files.gguf_writer import KINDS as GGUF_KINDS
 from .._files.safetensors import write_safetensors
 from . import _layout as lay
 from ._ask import SCRIPT
-from ._checkpoint import FORMAT, LONGEST, Checkpoint, checkpoints, listed
+from ._checkpoint import LONGEST, Checkpoint, checkpoints, listed
 from ._gguf import convert, write_gguf
+from ._tokenizer import tokenizer_files
 
 
 @hinted
@@ -101,7 +102,7 @@ def write(
         new.mkdir()
         for each in made:
             _write_checkpoint(each, new / each.name, formats, None if converter is None else Path(converter))
-        about = {"format": FORMAT, "checkpoints": [each.name for each in made]}
+        about = {"format": lay.FORMAT, "checkpoints": [each.name for each in made]}
         (new / "probe.json").write_text(json.dumps(about) + "\n")
         shutil.copyfile(SCRIPT, new / "ask.py")
         if root.is_dir() and not any(root.iterdir()):  # it may be the folder that the caller works in
@@ -134,7 +135,7 @@ def _own_names(file: Path) -> set[str]:
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
         found = {str(name) for name in about["checkpoints"]} | {"probe.json", "ask.py"}
-        return found if about["format"] == FORMAT else set()
+        return found if about["format"] == lay.FORMAT else set()
     except (OSError, ValueError, TypeError, LookupError):
         return set()
 
@@ -148,37 +149,10 @@ def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], co
     ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "expected.json").write_text(json.dumps(made.expected) + "\n")
-    for name, content in _tokenizer().items():
+    for name, content in tokenizer_files(lay.words()).items():
         (folder / name).write_text(json.dumps(content) + "\n")
     for each in formats:
         if converter is None:
             write_gguf(made.config, made.tensors, folder / f"{each}.gguf", each)
         else:
             convert(folder, folder / f"{each}.gguf", converter, each)
-
-
-def _tokenizer() -> dict[str, Any]:
-    """The files of a tokenizer whose words are the numbers of the tokens; each is an added one, never cut."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    words = {lay.word(number): number for number in range(lay.VOCABULARY)}
-    added = [
-        {"id": number, "content": text, **flags, "special": number < len(lay.SPECIAL)}
-        for text, number in words.items()
-    ]
-    unknown, first, last = lay.SPECIAL
-    return {
-        "tokenizer.json": {
-            "version": "1.0",
-            "added_tokens": added,
-            "pre_tokenizer": {"type": "WhitespaceSplit"},
-            "model": {"type": "WordLevel", "vocab": words, "unk_token": unknown},
-        },
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "add_bos_token": False,
-            "unk_token": unknown,
-            "pad_token": unknown,
-            "bos_token": first,
-            "eos_token": last,
-        },
-    }

@@ -163,9 +163,12 @@ def _ask_all(checkpoints: tuple[Checkpoint, ...], opener: _Open, out: Path, prog
             for checkpoint in checkpoints:
                 with opener(checkpoint) as engine:
                     there = answers.begin(checkpoint, engine.name)
-                    for prompt in checkpoint.prompts:
-                        if prompt.name not in there:
-                            refused += _ask_one(engine, answers, checkpoint, prompt)
+                    missing = [each for each in checkpoint.prompts if each.name not in there]
+                    if found := len(checkpoint.prompts) - len(missing):
+                        done += found
+                        report(done)
+                    for prompt in missing:
+                        refused += _ask_one(engine, answers, checkpoint, prompt)
                         done += 1
                         report(done)
         except KeyboardInterrupt:

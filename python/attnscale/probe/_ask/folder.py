@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._base.checks import InputError, shown
-
-_FORMAT = 1
+from .. import _layout as lay
 
 
 class Prompt(NamedTuple):
@@ -45,8 +44,8 @@ def read_folder(folder: Path) -> tuple[Checkpoint, ...]:
         raise InputError(f"{folder}: must be the folder of a probe, and has no probe.json")
     content = _json(index)
     names = content.get("checkpoints")
-    if content.get("format") != _FORMAT or not isinstance(names, list) or not names:
-        raise InputError(f"{index}: must be a probe of format {_FORMAT}, got {shown(content)}")
+    if content.get("format") != lay.FORMAT or not isinstance(names, list) or not names:
+        raise InputError(f"{index}: must be a probe of format {lay.FORMAT}, got {shown(content)}")
     return tuple(_checkpoint(folder / str(name)) for name in names)
 
 

@@ -9,9 +9,11 @@ import json
 import os
 import re
 import sys
-import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 
 def token_of(entry: Any) -> Any:
@@ -31,10 +33,13 @@ def log_probabilities(reply: Any) -> dict[int, float]:
 
 
 def fetch(url: str, body: Any = None) -> Any:
-    """The reply to a request, in JSON."""
+    """The reply to a request, in JSON; without one the program ends with a line that says why."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.getenv('OPENAI_API_KEY')}"}
-    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
-    return json.load(urllib.request.urlopen(request, timeout=120))
+    try:
+        return json.load(urlopen(Request(url, body and json.dumps(body).encode(), headers), timeout=120))
+    except (OSError, HTTPException) as error:
+        told = f"refused with status {error.code}" if isinstance(error, HTTPError) else "cannot be reached"
+        sys.exit(sys.stderr.write(f"{url}: {told} ({getattr(error, 'reason', error)})\n") and 2)  # status
 
 
 def main(url: str, out: str, name: str = "") -> None:
@@ -45,23 +50,20 @@ def main(url: str, out: str, name: str = "") -> None:
     expected = json.loads((root / name / "expected.json").read_text())
     prompts = [json.loads(line) for line in (root / name / "prompts.jsonl").read_text().splitlines()]
     prompts.append({**prompts[0], "prompt": f"{prompts[0]['prompt']} again"})  # do repeats differ?
-    model = fetch(f"{base}/v1/models")["data"][0]
+    model, digest = fetch(f"{base}/v1/models")["data"][0], expected["checkpoint"]
     engine = f"{model.get('owned_by', 'server')} over HTTP, model {Path(model['id']).name}"
-    head = {"checkpoint": expected["checkpoint"], "name": name, "engine": engine, "expected": expected}
+    head = {"checkpoint": digest, "name": name, "engine": engine, "expected": expected}
     asked = {"model": model["id"], "max_tokens": 1, "temperature": 0, "logprobs": 5}
     asked |= {"cache_prompt": False} if engine.startswith("llamacpp ") else {}  # else it rounds more
-    file = open(out, "a+", encoding="utf-8")  # noqa: SIM115  # closed by the end of the program
-    whole, end, _ = Path(out).read_text("utf-8").rpartition("\n")  # a line that a kill cut short is dropped
-    file.truncate(len((whole + end).encode()))
-    lines = [json.loads(line) for line in whole.splitlines()]
-    if head not in lines:
-        print(json.dumps(head), file=file, flush=True)
+    file = open(out, "a+", 1, "utf-8")  # noqa: SIM115  # each line is flushed; closed by the end
+    file.truncate(Path(out).read_bytes().rfind(b"\n") + 1)  # a line that a kill cut short is dropped
+    lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
+    file.write("" if head in lines else json.dumps(head) + "\n")
     done = [line.get("prompt") for line in lines[lines.index(head) :]] if head in lines else []
     for each in [prompt for prompt in prompts if prompt["prompt"] not in done]:
         reply = fetch(f"{base}/v1/completions", {**asked, "prompt": each["ids"]})
         found = log_probabilities(reply) or sys.exit("no log-probabilities of the probe's tokens")
-        line = {"checkpoint": head["checkpoint"], "prompt": each["prompt"], "logprobs": found}
-        print(json.dumps(line), file=file, flush=True)
+        file.write(json.dumps({"checkpoint": digest, "prompt": each["prompt"], "logprobs": found}) + "\n")
 
 
 if __name__ == "__main__":

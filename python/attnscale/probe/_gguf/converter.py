@@ -17,11 +17,13 @@ from typing import Any
 
 from ..._base.checks import InputError, choose, shown
 from ..._files.gguf_writer import KINDS
-from .keys import token_names
+from ..._files.whole import write_whole
+from .. import _layout as lay
+from .._tokenizer import tokenizer_files
 
 _SECONDS = 600
 
-#: Names for tokens 0 and 2 that the converter of a family looks up.
+#: Words for tokens 0 and 2 that the converter of a family looks up.
 _ENDS = {"glm4": ("<|user|>", "<|endoftext|>")}
 
 #: Program before the converter, which answers for the tokenizer.
@@ -87,9 +89,7 @@ def convert(folder: Path, out: Path, converter: Path, kind: str = "f32") -> None
         _run(command, converter)
         if not made.is_file():
             raise InputError(f"{converter} ended well and wrote no file")
-        temporary = out.with_name(f"{out.name}.tmp")
-        temporary.write_bytes(made.read_bytes())
-        temporary.replace(out)
+        write_whole(out, made.read_bytes())
 
 
 def _run(command: list[str], converter: Path) -> None:
@@ -113,28 +113,16 @@ def _copy(folder: Path, copy: Path) -> None:
 
 
 def _tokenizer(config: dict[str, Any]) -> dict[str, str]:
-    """Files of a tokenizer by name: every word is an added one, so no text is cut inside it."""
-    first, last = _ENDS.get(config["model_type"], ("<unk>", "</s>"))
-    words = [first, "<s>", last, *token_names(config["vocab_size"])[3:]]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = [{"content": word, **flags, "special": number < 3} for number, word in enumerate(words)]
-    whole = {
-        "version": "1.0",
-        "added_tokens": [{"id": number, **each} for number, each in enumerate(added)],
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "model": {
-            "type": "WordLevel",
-            "vocab": {word: n for n, word in enumerate(words)},
-            "unk_token": first,
-        },
-    }
-    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False}
-    about |= {"unk_token": first, "pad_token": first, "bos_token": "<s>", "eos_token": last}
-    files = {"merges.txt": "a b\n"}  # without a merge the key is left out, and llama.cpp refuses the file
-    if config["model_type"] == "phi3":
+    """Files of a tokenizer by name, with the words and classes that the converter of the family looks up."""
+    kind, words = config["model_type"], lay.words(config["vocab_size"])
+    words[lay.UNKNOWN], words[lay.EOS] = _ENDS.get(kind, (words[lay.UNKNOWN], words[lay.EOS]))
+    files = tokenizer_files(words)
+    about = files["tokenizer_config.json"]
+    made = {"merges.txt": "a b\n"}  # without a merge the key is left out, and llama.cpp refuses the file
+    if kind == "phi3":
         about["tokenizer_class"] = "GPT2Tokenizer"
-    if config["model_type"] == "gemma2":
-        files["tokenizer.model"] = " ".join(words)
-        about["added_tokens_decoder"] = {str(number): each for number, each in enumerate(added)}
-    files["tokenizer_config.json"] = json.dumps(about)
-    return files | {"tokenizer.json": json.dumps(whole)}
+    if kind == "gemma2":
+        made["tokenizer.model"] = " ".join(words)
+        added = [dict(each) for each in files["tokenizer.json"]["added_tokens"]]
+        about["added_tokens_decoder"] = {str(each.pop("id")): each for each in added}
+    return made | {name: json.dumps(content) for name, content in files.items()}

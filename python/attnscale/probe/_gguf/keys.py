@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..._base.checks import InputError, shown
+from .. import _layout as lay
 from .config import Config
 
 Metadata = dict[str, Any]
@@ -235,11 +236,6 @@ def deepseek(config: Config) -> Metadata:
     )
 
 
-def token_names(count: int) -> list[str]:
-    """Texts of the tokens of a probe."""
-    return ["<unk>", "<s>", "</s>", *(f"<p{number}>" for number in range(3, count))]
-
-
 def tokens(config: Config) -> Metadata:
     """A vocabulary whose words are the ids: `<p12>` is token 12.
 
@@ -252,7 +248,7 @@ def tokens(config: Config) -> Metadata:
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": token_names(count),
+        "tokenizer.ggml.tokens": lay.words(count),
         "tokenizer.ggml.token_type": np.array(kinds, np.int32),
         "tokenizer.ggml.merges": [],
         "tokenizer.ggml.bos_token_id": 1,

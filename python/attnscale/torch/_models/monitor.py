@@ -16,7 +16,7 @@ from ..._base.checks import boolean, choose, number, positive_int, shown, warn
 from ..._base.statistics import statistic_names
 from ..._base.tabled import Labelled, Sheet, Tabled
 from ..._base.text import by_reason, counted, to_csv
-from ..._grid.files import write_whole
+from ..._files.whole import write_whole
 from .by_name import layer_numbers
 from .calls import SeenCall
 from .record import why_nothing

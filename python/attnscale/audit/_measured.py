@@ -24,6 +24,8 @@ from ._text import named
 if TYPE_CHECKING:
     import torch
 
+    from ..torch._measured.model import Measurement
+
 _HEADER = ("layers", "what", "at i", "measured", "config", "ratio")
 _PLAIN_HEADER = ("layers", "rotated", "unrotated", "channels", "window", "cap", "sink")
 #: Training length of a model whose config names none.
@@ -215,20 +217,20 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
     >>> print(found.differences[0])
     layers 0-1: the model multiplies q . k by 0.25, the config says 0.324119 (0.7713 times): YaRN not applied
     """
-    from ..torch._measured.model import Measurement, measured
+    from ..torch._measured.model import measured
 
     given = getattr(model, "config", None) if config is None else config
     content = None if given is None else read_config(given)
     plan = None if content is None else _planned(content)
     positions = _positions(plan)
     found: Measurement = measured(model, positions)
-    layers, remarks = found.layers(), list(found.remarks)
+    layers, remarks = _layers(found), list(found.remarks)
     differences: list[MeasuredDifference] = []
     if plan is not None and content is not None:
         differences, more = _compared(plan, layers, content)
         if any(each.slip == NOT_TEMPERED for each in differences):
             found.run_behind(positions[1:])
-            layers = found.layers()
+            layers = _layers(found)
             differences, more = _compared(plan, layers, content)
         remarks += more
         if differences and config is None:
@@ -243,6 +245,10 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
         found.tokens,
         tuple(remarks),
     )
+
+
+def _layers(found: Measurement) -> list[MeasuredLayer]:
+    return [MeasuredLayer(**vars(each)) for each in found.layers()]
 
 
 def _planned(content: Mapping[str, Any], part: str | None = None) -> ScalePlan:
@@ -289,7 +295,4 @@ def _tower(plan: ScalePlan, towers: Mapping[str, list[MeasuredLayer]]) -> str:
 
 def _pairing(model_type: str) -> str:
     """How the checkpoints of a family pair channels, if the probe knows the family."""
-    from ..probe._families import FAMILY
-
-    family = FAMILY.get(model_type)
-    return "" if family is None else "adjacent" if family.adjacent else "halves"
+    return ""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Pairing = Literal["halves", "adjacent", ""]
 
 
-class Turns(NamedTuple):
+class Turns(Protocol):
     """Channels of queries or keys at a position, against those at position 0.
 
     Attributes
@@ -29,13 +29,14 @@ class Turns(NamedTuple):
         The relative part of the channel that nothing explains.
     """
 
-    partners: NDArray[np.int64]
-    angles: NDArray[np.float64]
-    growth: NDArray[np.float64]
-    left: NDArray[np.float64]
-
-
-_NONE: Mapping[int, Turns] = {}
+    @property
+    def partners(self) -> NDArray[np.int64]: ...
+    @property
+    def angles(self) -> NDArray[np.float64]: ...
+    @property
+    def growth(self) -> NDArray[np.float64]: ...
+    @property
+    def left(self) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +94,6 @@ class MeasuredLayer:
     features: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     notes: tuple[str, ...] = ()
     reason: str = ""
-
-    def without(self, reason: str) -> MeasuredLayer:
-        """The layer with the reason why it has no numbers."""
-        return replace(self, reason=reason)
-
-    def having(self, **numbers: Any) -> MeasuredLayer:
-        """The layer with its numbers."""
-        return replace(self, **numbers)
 
     @property
     def head_dim(self) -> int:

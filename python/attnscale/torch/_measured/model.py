@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._base.text import by_reason
-from ...audit._measured_layer import MeasuredLayer, Turns
 from .._base.tensors import array, shows
 from .._models.by_name import layer_numbers, towers_of
 from .._models.calls import SeenCall
@@ -29,6 +28,30 @@ from .turns import Turned, turned
 _Array = NDArray[np.float64]
 #: Smallest relative growth of a query that counts.
 _LEAST_GROWTH = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class LayerFacts:
+    """Numbers of a layer, by the names of :class:`attnscale.audit.MeasuredLayer`."""
+
+    index: int
+    module: str
+    tower: str
+    way: str
+    sink: bool | None
+    reason: str = ""
+    scale: float = math.nan
+    factors: _Array = field(default_factory=lambda: np.empty(0))
+    rounding: float = 0.0
+    softcap: float | None = None
+    sees: int = 0
+    tokens: int = TOKENS
+    is_causal: bool = False
+    bias: bool = False
+    query: Mapping[int, Turned] = field(default_factory=dict)
+    key: Mapping[int, Turned] = field(default_factory=dict)
+    features: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -220,7 +243,7 @@ class Measurement:
 
     # ---- the layers
 
-    def layers(self) -> list[MeasuredLayer]:
+    def layers(self) -> list[LayerFacts]:
         """The layers in the order of their calls, those of each tower by number."""
         names = list(self._seen)
         towers = towers_of(names)
@@ -263,36 +286,24 @@ def _mask(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> tuple[int, 
     return int(seen.sum(-1).max()), is_causal, added
 
 
-def _layer(number: int, tower: str, seen: _Seen) -> MeasuredLayer:
+def _layer(number: int, tower: str, seen: _Seen) -> LayerFacts:
     """The numbers of a layer from what its passes showed."""
-    start = MeasuredLayer(index=number, module=seen.call, tower=tower, way=seen.way, sink=seen.sink)
-    if seen.reason:
-        return start.without(seen.reason)
-    factors = seen.scale * _factors(seen.query) * _factors(seen.key)
-    return start.having(
+    start = LayerFacts(number, seen.call, tower, seen.way, seen.sink)
+    sides = (seen.query, seen.key)
+    if seen.reason or not all(side.origins for side in sides):
+        return replace(start, reason=seen.reason or "it was called otherwise in another pass")
+    by_query, by_key = (np.median([each.factors for each in side.origins], axis=0) for side in sides)
+    return replace(
+        start,
         scale=seen.scale,
-        factors=factors,
+        factors=seen.scale * by_query * by_key,
         rounding=seen.rounding,
         softcap=None if seen.softcap is None else float(seen.softcap),
         sees=seen.sees,
-        tokens=TOKENS,
         is_causal=seen.is_causal,
         bias=seen.bias,
-        query=_turns(seen.query),
-        key=_turns(seen.key),
-        features=_features(seen.query),
+        query=seen.query.turns,
+        key=seen.key.turns,
+        features=seen.query.origins[0].features,
         notes=tuple(dict.fromkeys(seen.notes)),
     )
-
-
-def _factors(side: _Side) -> _Array:
-    found: _Array = np.median([each.factors for each in side.origins], axis=0)
-    return found
-
-
-def _features(side: _Side) -> NDArray[np.int64]:
-    return side.origins[0].features
-
-
-def _turns(side: _Side) -> dict[int, Turns]:
-    return {where: Turns(*each) for where, each in side.turns.items()}

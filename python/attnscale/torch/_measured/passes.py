@@ -86,13 +86,11 @@ class Text:
 
 def _words(model: torch.nn.Module) -> Tensor:
     """Token ids that stand for words: none of the config's special ones."""
-    find = getattr(model, "get_input_embeddings", None)
-    table = find() if find is not None else None
-    count = getattr(table, "num_embeddings", None)
-    if not isinstance(count, int):
-        raise refusal(
-            NotImplementedError, "model", f"must have a table of words, got none in {type(model).__name__}"
-        )
+    try:
+        count = model.get_input_embeddings().num_embeddings
+    except (AttributeError, NotImplementedError):
+        rule = f"must have a table of words, got none in {type(model).__name__}"
+        raise refusal(NotImplementedError, "model", rule) from None
     special = set(_special(getattr(model, "config", None)))
     kept = [number for number in range(count) if number not in special]
     return torch.tensor(kept or [*range(count)])

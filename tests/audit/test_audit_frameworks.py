@@ -10,41 +10,63 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
+from attnscale.audit._releases import is_release, release_of
 from audit_configs import DEEPSEEK, GEMMA2, LLAMA, MAMBA, NO_YARN, PHI4_MINI, ROOT, resolve, tempered, yarn
 from pages import with_lists
 
 from tools.audit import quietly
 
 RECORDS = [(name, defect) for name, framework in at.audit.FRAMEWORKS.items() for defect in framework.defects]
+FOLDER = {"vllm": "vllm", "sglang": "sglang", "mlx-lm": "mlx_lm"}
 NAMED = [pytest.param(name, defect, id=f"{name}: {defect.what}") for name, defect in RECORDS]
+
+
+def of_release(name: str, defect: at.audit.Defect) -> str:
+    """The framework with the last release in which the defect was seen, or with one before it was mended."""
+    if defect.seen:
+        return f"{name}-{defect.seen[-1].release}"
+    return f"{name}-0.0.1" if defect.before else name
 
 
 def shown(name: str, part: str) -> tuple[at.audit.ScalePlan, at.audit.ScalePlan]:
     """Plans of a record's config by the model and by the framework; the record's words contain `part`."""
     (defect,) = (each for each in at.audit.FRAMEWORKS[name].defects if part in each.what)
     plan = quietly(defect.config)  # one of them is of a model type that transformers does not have
-    return plan, at.audit.as_framework(plan, name)[0]
+    return plan, at.audit.as_framework(plan, of_release(name, defect))[0]
 
 
 @pytest.mark.parametrize(("name", "defect"), NAMED)
 def test_the_config_shows_the_defect_and_no_other(name: str, defect: at.audit.Defect) -> None:
     plan = quietly(defect.config)
-    theirs, found = at.audit.as_framework(plan, name)
+    theirs, found = at.audit.as_framework(plan, of_release(name, defect))
     assert found == (defect,)
     assert plan.differences(theirs)
-    assert all(warning.startswith("model_type") for warning in plan.warnings)
+    assert theirs.warnings == plan.warnings
+    unread = "rope_scaling.attn_factor" if "attn_factor," in defect.what else "model_type"
+    assert all(warning.startswith(unread) for warning in plan.warnings)
 
 
 @pytest.mark.parametrize(("name", "defect"), NAMED)
-def test_each_has_a_thread_and_versions(name: str, defect: at.audit.Defect) -> None:
+def test_each_has_a_source_and_releases(name: str, defect: at.audit.Defect) -> None:
     thread = r"https://github\.com/[\w.-]+/[\w.-]+/((pull|issues)/\d+|commit/[0-9a-f]{40})"
-    for link in [defect.reference, *([defect.mended] if defect.mended else [])]:
-        assert re.fullmatch(thread, link)
-    number = r"version \d+(\.\d+)*"
-    assert re.fullmatch(rf"versions not known|(seen in|before) {number}|from {number} on", defect.versions)
-    assert set(defect.to_dict()) == {"what", "reference", "versions", "mended"}
+    ways = {each.how for each in defect.seen}
+    if not re.fullmatch(thread, defect.reference):  # then it was read or run here
+        folder = defect.reference.partition("/")[0]
+        assert (ROOT / defect.reference).is_file() if "run" in ways else folder == FOLDER[name]
+        assert ways <= {"read", "run"}
+    assert not defect.mended or re.fullmatch(thread, defect.mended)
+    assert ways <= {"reported", "read", "run"}
+    newest = release_of(at.audit.FRAMEWORKS[name].newest)
+    for release in (*(each.release for each in defect.seen), *filter(None, [defect.since, defect.before])):
+        assert is_release(release)
+        assert not newest.is_before(release_of(release))
+    assert all(defect.concerns(release_of(each.release)) for each in defect.seen)
     assert str(defect).startswith(f"{defect.what} ({defect.reference}; {defect.versions}")
     assert ("; mended" in str(defect)) == bool(defect.mended)
+    texts = {
+        name: getattr(defect, name) for name in ("what", "reference", "versions", "mended", "since", "before")
+    }
+    assert texts.items() <= defect.to_dict().items()
 
 
 def test_no_report_is_recorded_twice() -> None:
@@ -59,7 +81,7 @@ STATED = [
     ("mlx-lm", "attention_factor", "rotated", yarn(64) ** 2),
     ("prime-rl", "attention_factor", "rotated", yarn(64) ** 2),
     ("megatron-lm", "mscale", "unrotated", (yarn(40, 0.5) / yarn(40)) ** 2),
-    ("transformers-before-47435", "mscale_all_dim", "unrotated", 1 / yarn(40, 0.707) ** 2),
+    ("transformers", "mscale_all_dim", "unrotated", 1 / yarn(40, 0.707) ** 2),
     ("sglang", "mscale", "rotated", yarn(16) ** 2),
     ("sglang", "Laguna", "rotated", yarn(64) ** 2),
     ("tensorrt-llm", "Laguna", "rotated", (1 + 0.1 * yarn(64) * math.log(64)) ** 2 / yarn(64) ** 2),
@@ -76,7 +98,7 @@ STATED = [
     ("mlc-llm", "BERT", "unrotated", 8.0),
     ("vllm", "scale_attn_weights", "unrotated", 1 / math.sqrt(128)),
     ("mlx-lm", "key_multiplier", "rotated", 32.0),
-    ("transformers-before-38290", "OPT", "unrotated", 1 / 8),
+    ("transformers", "OPT", "unrotated", 1 / 8),
     ("llama.cpp", "PLaMo", "unrotated", math.sqrt(128)),
 ]
 
@@ -112,7 +134,7 @@ def test_what_grows_with_the_position_differs_from_there_on() -> None:
 
 
 def test_scales_by_the_layer() -> None:
-    for name in ("transformer-lens", "deepspeed-inference", "mlc-llm", "transformers-before-44397"):
+    for name in ("transformer-lens", "deepspeed-inference", "mlc-llm", "transformers"):
         plan, theirs = shown(name, "scale_attn_by_inverse_layer_idx")
         found = ([x.multiplier(layer=i, position=0) for i in range(12)] for x in (theirs, plan))
         ratios = np.divide(*found)
@@ -128,7 +150,7 @@ def test_soft_caps_and_sinks() -> None:
 
 
 def test_padding_is_counted() -> None:
-    plan, theirs = shown("transformers-before-44860", "padding")
+    plan, theirs = shown("transformers", "padding")
     (found,) = plan.differences(theirs)
     assert (found.what, found.here, found.there) == ("padding counts", False, True)
 
@@ -162,7 +184,7 @@ def test_models_that_the_report_is_not_about() -> None:
         ("vllm", LLAMA),
         ("vllm", DEEPSEEK),  # which has a code path of its own there
         ("megatron-lm", DEEPSEEK),  # both weights are 1
-        ("transformers-before-47435", DEEPSEEK),
+        ("transformers", DEEPSEEK),
         ("vllm-tpu", {**DEEPSEEK, "rope_scaling": None}),
     ):
         plan = resolve(config)

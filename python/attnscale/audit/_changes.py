@@ -124,7 +124,11 @@ def _standard_base(plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
 
 
 def _based(layer: LayerPlan, law: Law) -> LayerPlan:
-    return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=law))
+    """The layer with another base, if that is another number."""
+    numbers = [float(each.scale(1.0, layer.head_dim)) for each in (layer.base.law, law)]
+    if layer.refusal is not None or math.isclose(*numbers, rel_tol=1e-9):
+        return layer
+    return replace(layer, base=replace(layer.base, law=law))
 
 
 def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) -> LayerPlan:

@@ -67,13 +67,14 @@ class Defect:
         --------
         >>> import attnscale as at
         >>> at.audit.FRAMEWORKS["onnxruntime-genai"].defects[0].versions
-        'before 0.5.0, seen in 0.4.0 (read)'
+        'before 0.5.0, read in 0.4.0'
         """
         parts = [f"from {self.since} on"] if self.since else []
         parts += (
             [f"before {self.before}{', which lacks the model' if self.gone else ''}"] if self.before else []
         )
-        parts += [f"seen in {' and '.join(map(str, self.seen))}"] if self.seen else []
+        for how in dict.fromkeys(each.how for each in self.seen):
+            parts.append(f"{how} in {' and '.join(each.release for each in self.seen if each.how == how)}")
         return ", ".join(parts) or "releases not known"
 
     def concerns(self, release: Release) -> bool:

@@ -37,9 +37,6 @@ class Release(NamedTuple):
         """Whether the other release begins with all numbers of this one, as 0.5.12 with those of 0.5."""
         return other.numbers[: len(self.numbers)] == self.numbers
 
-    def __str__(self) -> str:
-        return ".".join(map(str, self.numbers)) + (f".post{self.post}" if self.post else "")
-
 
 class Sighting(NamedTuple):
     """One release in which a difference was seen.
@@ -54,9 +51,6 @@ class Sighting(NamedTuple):
 
     release: str
     how: Literal["reported", "read", "run"]
-
-    def __str__(self) -> str:
-        return f"{self.release} ({self.how})"
 
 
 def is_release(text: str) -> bool:

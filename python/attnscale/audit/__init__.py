@@ -18,6 +18,7 @@ from ._layer import LayerPlan, PlanError, Term
 from ._learned import Learned, LearnedScales, learned_scales
 from ._positions import Positions
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
+from ._releases import Sighting
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
 from ._survey import Survey, Surveyed, survey
@@ -42,6 +43,7 @@ __all__ = [
     "Positions",
     "Rotation",
     "ScalePlan",
+    "Sighting",
     "Survey",
     "Surveyed",
     "Term",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 _RELEASE = re.compile(r"[vb]?(\d+(?:\.\d+)*)(?:\.?post(\d+))?")
 
@@ -50,7 +50,7 @@ class Sighting(NamedTuple):
     """
 
     release: str
-    how: Literal["reported", "read", "run"]
+    how: str
 
 
 def is_release(text: str) -> bool:

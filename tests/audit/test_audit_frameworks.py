@@ -309,13 +309,13 @@ def test_models_that_the_report_is_not_about() -> None:
         ("tensorrt-llm", {**LLAMA, "rope_scaling": NO_YARN}),
         ("llama.cpp", GEMMA2),
         ("llama.cpp", PHI4_MINI),
-        ("mlc-llm", LLAMA),
-        ("maxtext", LLAMA),
-        ("vllm", LLAMA),
-        ("vllm", DEEPSEEK),  # which has a code path of its own there
-        ("megatron-lm", DEEPSEEK),  # both weights are 1
-        ("transformers", DEEPSEEK),
-        ("vllm-tpu", {**DEEPSEEK, "rope_scaling": None}),
+        ("mlc-llm-0.17", LLAMA),
+        ("maxtext-0.0.1", LLAMA),
+        ("vllm-0.25", LLAMA),
+        ("vllm-0.25", DEEPSEEK),  # which has a code path of its own there
+        ("megatron-lm-0.13.0", DEEPSEEK),  # both weights are 1
+        ("transformers-5.0.0", DEEPSEEK),
+        ("vllm-tpu-0.10", {**DEEPSEEK, "rope_scaling": None}),
     ):
         plan = resolve(config)
         assert at.audit.as_framework(plan, name) == (plan, ()), name

@@ -82,7 +82,7 @@ def test_differences(report: Any) -> None:
 def test_frameworks(report: Any, name: str) -> None:
     for defect in at.audit.FRAMEWORKS[name].defects:
         seen = (
-            f"{name}-{defect.seen[-1].release}" if defect.seen else f"{name}-0.1" if defect.before else name
+            f"{name}-{defect.seen[-1].release}" if defect.seen else f"{name}-0.0.1" if defect.before else name
         )
         content = report("a.json", "--against-framework", seen, a=defect.config)
         assert [each["what"] for each in content["known"]] == [defect.what]

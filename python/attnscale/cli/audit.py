@@ -42,7 +42,7 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--layer", "--at")
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")
-    about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
+    about = f"{OPTIONS['--against-framework'].meaning}, as vllm or vllm-0.25: {', '.join(audit.FRAMEWORKS)}"
     add_option(other, "--against-framework", help=about)
     add_option(parser, "--strict")
     add_outputs(parser, plot=False)

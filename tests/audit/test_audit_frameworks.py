@@ -170,6 +170,35 @@ def test_soft_caps_and_sinks() -> None:
     assert (plan.sink(0), theirs.sink(0)) == (True, False)
 
 
+def test_angles() -> None:
+    """Scalings that are dropped, and YaRN's bounds in whole pairs: 1.02, 1.09 and 1.76 were measured."""
+    plan, theirs = shown("mlx-lm", "linear scaling")
+    here, there = (each[0].rotation.frequencies() for each in (plan, theirs))
+    assert there / here == pytest.approx(np.full(64, 4.0), rel=1e-12)
+    assert theirs[0].rotation.kind == "default"
+    for name in ("mlx-lm", "llama.cpp", "vllm", "sglang"):
+        plan, theirs = shown(name, "truncate")
+        here, there = (each[0].rotation.frequencies()[[5, 11, 14, 17, 25]] for each in (plan, theirs))
+        assert there / here == pytest.approx([1, 1.02, 1.09, 1.76, 1], abs=5e-3)
+    plan, theirs = shown("mlx-lm", "long_factor")
+    assert [each[0].rotation.frequencies()[0] for each in (plan, theirs)] == [1.0, 0.25]
+    assert plan[0].rotation.frequencies(10**5).tolist() == theirs[0].rotation.frequencies().tolist()
+    plan, theirs = shown("mlx-lm", "pairs channels")
+    (found,) = plan.differences(theirs)
+    assert (found.what, found.here, found.there) == ("pairs", "rope_interleave = True", "as usual")
+
+
+def test_windows_and_layers_without_rotation() -> None:
+    plan, theirs = shown("mlx-lm", "sliding window")
+    assert (plan.window(0), theirs.window(0)) == (4096, None)
+    plan, theirs = shown("llama.cpp", "EXAONE 4")
+    assert [(each.window, each.rotated) for each in plan.layers[2:4]] == [(4096, 128), (None, 0)]
+    assert {(each.window, each.rotated) for each in theirs.layers} == {(None, 128)}
+    assert theirs[3].rotation == plan[2].rotation
+    whole = {**recorded("llama.cpp", "EXAONE 4").config, "num_hidden_layers": 64, "layer_types": None}
+    assert at.audit.as_framework(quietly(whole), "llama.cpp")[1] == ()
+
+
 def test_padding_is_counted() -> None:
     plan, theirs = shown("transformers", "padding")
     (found,) = plan.differences(theirs)

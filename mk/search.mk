@@ -2,7 +2,7 @@
 #
 #: Searches for errors, not part of test or check
 
-.PHONY: mutants fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz probe-planted
+.PHONY: mutants fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
 
 mutants: $(STAMPS)/tools $(STAMPS)/system-test ## plant faults in a copy, and name the test that catches each: half an hour
 	$(call say,faults planted one after the other)
@@ -28,6 +28,11 @@ audit-scan: $(STAMPS)/tools ## every config class of transformers, key by key; g
 audit-fuzz: $(STAMPS)/test-tools ## 100 000 broken configs
 	$(call say,the audit on broken configs)
 	$(BIN)/python -m tools.audit.fuzz --count 100000 --seed $(FUZZ_SEED)
+
+# It needs pip's index. PACKAGES="vllm sglang" looks at these alone; PACKAGES=--write stores what was read.
+audit-frameworks: $(STAMPS)/tools ## whether vLLM, SGLang and mlx-lm of today are as on record
+	$(call say,the record of frameworks against their newest packages)
+	$(BIN)/python -m tools.audit.frameworks $(PACKAGES)
 
 probe-planted: $(STAMPS)/tools ## engines with one fault each, and whether a probe names it: a quarter of an hour
 	$(call say,faults planted into transformers)

@@ -105,12 +105,12 @@ def _flags(parser):
 
 
 def _frameworks():
-    """Every report about a framework, with its thread and the fix."""
-    head = ("name", "what it computes instead", "in", "thread", "versions", "mended")
+    """Every record of a framework, with its source, its releases and the fix."""
+    head = ("name", "what it computes instead", "in", "source", "releases", "mended")
     rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, framework in FRAMEWORKS.items():
         for each in framework.defects:
-            versions = "" if each.versions == "versions not known" else each.versions
+            versions = "" if each.versions == "releases not known" else each.versions
             mended = "there" if each.mended == each.reference else _thread(each.mended)
             cells = (f"`{name}`", each.what, each.config["model_type"], _thread(each.reference), versions)
             rows.append(f"| {' | '.join([*cells, mended])} |")
@@ -156,9 +156,9 @@ keys, with a warning."""
 
 
 def _thread(address):
-    """A link named by the repository and the number of the thread, or by the commit."""
-    if not address:
-        return ""
+    """A link named by the repository and the number of the thread, or by the commit; a file as code."""
+    if not address.startswith("https:"):
+        return f"`{address}`" if address else ""
     repository, kind, which = re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/(\w+)/(\w+)", address).groups()
     return f"[commit {which[:8]}]({address})" if kind == "commit" else f"[{repository} {which}]({address})"
 

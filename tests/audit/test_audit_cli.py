@@ -149,8 +149,13 @@ def test_a_framework(folder: Any, run: Run) -> None:
     report = json.loads(run("ministral", "--against-framework", "vllm", "--json")[1])
     assert report["differences"][0]["first_position"] == 16384
     assert len(report["known"]) == 1
-    nothing = "nothing on record: no report about vllm concerns this model; vllm may still differ\n"
-    assert run("llama", "--against-framework", "vllm") == (0, nothing, "")
+    said = "no report about vllm 0.33.0 concerns this model; vllm 0.33.0 may still differ"
+    assert run("llama", "--against-framework", "vllm") == (0, f"nothing on record: {said}\n", "")
+    newer = "vllm 0.34.1 is newer than any release on record: last seen in 0.33.0"
+    said = f"nothing on record: {said.replace('0.33.0', '0.34.1')}\nwarning: {newer}\n"
+    assert run("llama", "--against-framework", "vllm-0.34.1") == (0, said, "")
+    assert json.loads(run("llama", "--against-framework", "vllm-0.34.1", "--json")[1])["warnings"] == [newer]
+    assert f"warning: {newer}" in run("llama", "ministral", "--against-framework", "vllm-0.34.1")[1]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +213,7 @@ def test_the_command_prints_what_survey_returns(folder: Any, run: Run) -> None:
     found = audit.survey("m", framework="vllm-metal")
     assert found.counts == {"ok": 1, "warned": 1, "refused": 1, "skipped": 1}
     report = json.loads(run("m", "--against-framework", "vllm-metal", "--json")[1])
-    assert found.to_dict() == {name: report[name] for name in ("models", "counts")}
+    assert found.to_dict() == {name: report[name] for name in ("models", "counts", "warnings")}
     lines = run("m", "--against-framework", "vllm-metal")[1].splitlines()
     shown = [line.strip() for line in str(found).splitlines()]
     assert shown[0] == "Survey"
@@ -347,7 +352,7 @@ def test_a_framework_and_all_models(folder: Any, run: Run) -> None:
     assert (rows["gemma/config.json"][-1], rows["llama/config.json"][-1]) == ("1", "-")
     assert "known: gemma/config.json: the soft-cap of attention is left out (https://github.com/" in out
     assert run("m/gemma", "m/llama", "--against-framework", "vllm-metal", "--strict")[0] == 3
-    assert run("m/gemma", "m/llama", "--against-framework", "mlx-lm", "--strict")[0] == 0
+    assert run("m/gemma", "m/llama", "--against-framework", "prime-rl", "--strict")[0] == 0
 
 
 def test_a_part_of_each(folder: Any, run: Run) -> None:

@@ -161,6 +161,6 @@ def test_what_the_page_of_one_checkpoint_shows(tmp_path: Path) -> None:
     other = write(tmp_path, "other", {**config, "rope_theta": 10000.0, "rope_scaling": None})
     assert angles == bash(tmp_path, f"attnscale audit {one} --against {other}").stdout
     assert plan in bash(tmp_path, f"attnscale audit {file}").stdout
-    assert framework == bash(tmp_path, f"attnscale audit {file} --against-framework vllm").stdout
+    assert framework == bash(tmp_path, f"attnscale audit {file} --against-framework vllm-0.25").stdout
     # The numbers are of a checkpoint that is not here; test_audit_learned.py has the words of the command.
     assert "  s: q . k is multiplied by (s ln n + b) / sqrt(head_dim), n = i + 1\n" in learned

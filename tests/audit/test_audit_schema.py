@@ -81,7 +81,10 @@ def test_differences(report: Any) -> None:
 @pytest.mark.parametrize("name", at.audit.FRAMEWORKS)
 def test_frameworks(report: Any, name: str) -> None:
     for defect in at.audit.FRAMEWORKS[name].defects:
-        content = report("a.json", "--against-framework", name, a=defect.config)
+        seen = (
+            f"{name}-{defect.seen[-1].release}" if defect.seen else f"{name}-0.0.1" if defect.before else name
+        )
+        content = report("a.json", "--against-framework", seen, a=defect.config)
         assert [each["what"] for each in content["known"]] == [defect.what]
 
 

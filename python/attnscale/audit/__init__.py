@@ -21,6 +21,7 @@ from ._measured_against import MeasuredDifference
 from ._measured_layer import MeasuredLayer
 from ._positions import Positions
 from ._records import FRAMEWORKS, Defect, Framework, as_framework
+from ._releases import Sighting
 from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan, compare
 from ._survey import Survey, Surveyed, survey
@@ -48,6 +49,7 @@ __all__ = [
     "Positions",
     "Rotation",
     "ScalePlan",
+    "Sighting",
     "Survey",
     "Surveyed",
     "Term",

@@ -1,27 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Frameworks that are known to compute something else than a model's config says.
+"""Frameworks that are known to compute something else than a model's config says, by release.
 
-``frameworks.json`` holds each report, its rule and a config that shows it. ``changes`` there are names of
-``_CHANGES`` in this file, each with its arguments, applied in order.
+``frameworks.json`` holds each record, its rule and a config that shows it. ``changes`` there are names of
+``CHANGES``, each with its arguments, applied in order.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from .._base.checks import choose, shown
-from ..laws import Constant, Law, MLAYaRN, Standard, YaRN
-from ._layer import LayerPlan, Term
+from ._changes import CHANGES, Change
+from ._layer import LayerPlan
+from ._releases import Release, Sighting, is_release, release_of
 from ._scale_plan import ScalePlan
 
 #: Function from plan and layer to the layer as the framework computes it; unchanged if not affected.
-Change: TypeAlias = Callable[[ScalePlan, LayerPlan], LayerPlan]
+Changed: TypeAlias = Callable[[ScalePlan, LayerPlan], LayerPlan]
 
 
 @dataclass(frozen=True)
@@ -33,55 +32,63 @@ class Defect:
     what : str
         What the framework does instead.
     reference : str
-        The public report.
+        The public report, or the file of the package that was read, or the probe that was run.
     config : mapping
         A config that shows the defect.
     change : callable
         Function from plan and layer to the layer as the framework computes it.
-    seen : str
-        A version in which the report saw the defect, or empty.
+    seen : tuple of Sighting
+        Releases in which the defect was seen, and how.
     since : str
-        The first version with the defect if the report names it, or empty.
+        The first release with the defect if it is known, or empty.
     before : str
-        The first version without the defect if the report names it, or empty.
+        The first release that is known to be without the defect, or empty.
     mended : str
         The change that fixed the defect, or empty.
+    gone : bool
+        Whether the release ``before`` lacks the defect because it lacks the model.
     """
 
     what: str
     reference: str
     config: Mapping[str, Any] = field(repr=False, hash=False)
-    change: Change = field(repr=False)
-    seen: str = ""
+    change: Changed = field(repr=False)
+    seen: tuple[Sighting, ...] = ()
     since: str = ""
     before: str = ""
     mended: str = ""
+    gone: bool = False
 
     @property
     def versions(self) -> str:
-        """The affected versions according to the report, in words.
+        """The affected releases in words.
 
         Examples
         --------
         >>> import attnscale as at
         >>> at.audit.FRAMEWORKS["onnxruntime-genai"].defects[0].versions
-        'before version 0.5.0'
+        'before 0.5.0, read in 0.4.0'
         """
-        if self.before:
-            return f"before version {self.before}"
-        if self.since:
-            return f"from version {self.since} on"
-        return f"seen in version {self.seen}" if self.seen else "versions not known"
+        parts = [f"from {self.since} on"] if self.since else []
+        parts += (
+            [f"before {self.before}{', which lacks the model' if self.gone else ''}"] if self.before else []
+        )
+        for how in dict.fromkeys(each.how for each in self.seen):
+            parts.append(f"{how} in {' and '.join(each.release for each in self.seen if each.how == how)}")
+        return ", ".join(parts) or "releases not known"
 
-    def concerns(self, version: tuple[int, ...]) -> bool:
-        """Whether a version may have the defect according to the report; an empty one stands for any."""
-        since, before = _version_of(self.since), _version_of(self.before)
-        early = version[: len(since)] < since[: len(version)]
-        return not version or not (early or (before and version >= before))
+    def concerns(self, release: Release) -> bool:
+        """Whether a release may have the defect; one without numbers stands for any."""
+        since, before = release_of(self.since), release_of(self.before)
+        early = release.is_before(since) and not release.may_be(since)
+        mended = bool(before.numbers) and not release.is_before(before)
+        return not release.numbers or not (early or mended)
 
-    def to_dict(self) -> dict[str, str]:
-        """The report of the defect in types of JSON."""
-        return {name: getattr(self, name) for name in ("what", "reference", "versions", "mended")}
+    def to_dict(self) -> dict[str, Any]:
+        """The record of the defect in types of JSON."""
+        texts = {name: getattr(self, name) for name in ("what", "reference", "versions", "mended")}
+        seen = [each._asdict() for each in self.seen]
+        return {**texts, "seen": seen, "since": self.since, "before": self.before, "gone": self.gone}
 
     def __str__(self) -> str:
         where = "there" if self.mended == self.reference else f"by {self.mended}"
@@ -96,123 +103,55 @@ class Framework:
     Attributes
     ----------
     defects : tuple of Defect
+    newest : str
+        The last release that was looked at, or empty: a name without a release stands for it.
+    also : tuple of str
+        Other names.
     """
 
     defects: tuple[Defect, ...]
+    newest: str = ""
+    also: tuple[str, ...] = ()
 
-    @property
-    def seen(self) -> tuple[int, ...]:
-        """The last version in which a report saw a defect; empty if none says so."""
-        return max((_version_of(each.seen) for each in self.defects), default=())
-
-    @property
-    def has_versions(self) -> bool:
-        return any(each.seen or each.since or each.before for each in self.defects)
-
-
-def _version_of(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without trailing zeros; empty for an empty text.
-
-    Examples
-    --------
-    >>> _version_of("0.25.1"), _version_of("0.25.0"), _version_of("")
-    ((0, 25, 1), (0, 25), ())
-    """
-    numbers = [int(part) for part in text.split(".")] if text else []
-    while numbers and not numbers[-1]:
-        numbers.pop()
-    return tuple(numbers)
-
-
-# ---- changes that frameworks make to a layer: factors left out, changed or replaced ----------------
-
-
-def _without(layer: LayerPlan, law: str, key: str = "") -> LayerPlan:
-    """Leave out factors by this law; with a key, only those that come from it."""
-
-    def goes(term: Term) -> bool:
-        return term.law.name == law and (not key or key in re.split(r"[.: ]", term.key))
-
-    return replace(layer, terms=tuple(term for term in layer.terms if not goes(term)))
-
-
-def _without_keys_of_yarn(layer: LayerPlan, *ignored: str) -> LayerPlan:
-    """Leave out some keys of YaRN's rule, except in latent attention, which has its own code path."""
-    if any(isinstance(term.law, MLAYaRN) for term in layer.terms):
-        return layer
-    return _with_laws(layer, YaRN, lambda law: replace(law, **dict.fromkeys(ignored)))
-
-
-def _weigh_factor_of_yarn(layer: LayerPlan, how: str) -> LayerPlan:
-    """Change a given attention_factor of YaRN: times YaRN's own, or used as the weight mscale."""
-
-    def change(law: YaRN) -> YaRN:
-        given, growth = law.attention_factor, math.log(law.factor)
-        if given is None:
-            return law
-        own = how == "times its own"
-        return replace(law, attention_factor=given * (0.1 * growth + 1) if own else 0.1 * given * growth + 1)
-
-    return _with_laws(layer, YaRN, change)
-
-
-def _mla_yarn_by_mscale(layer: LayerPlan) -> LayerPlan:
-    """Weigh the factor of all channels by mscale, like that of the positions."""
-    weight = next((term.law.mscale for term in layer.terms if isinstance(term.law, YaRN)), None)
-    return _with_laws(layer, MLAYaRN, lambda law: replace(law, mscale_all_dim=weight)) if weight else layer
-
-
-def _with_laws(layer: LayerPlan, kind: type[Any], change: Callable[[Any], Any]) -> LayerPlan:
-    """The layer with a change of each factor by this kind of law."""
-
-    def changed(term: Term) -> Term:
-        return replace(term, law=change(term.law)) if isinstance(term.law, kind) else term
-
-    return replace(layer, terms=tuple(map(changed, layer.terms)))
-
-
-def _with_base(layer: LayerPlan, law: Law) -> LayerPlan:
-    return layer if layer.refusal is not None else replace(layer, base=replace(layer.base, law=law))
-
-
-def _power_of(layer: LayerPlan, number: float | str, power: float) -> Law:
-    return Constant((layer.head_dim if number == "head_dim" else float(number)) ** power)
-
-
-def _counting_padding(layer: LayerPlan, law: str) -> LayerPlan:
-    """Count padding and packed texts in the positions of a law, if the layer has it."""
-    return replace(layer, counts_padding=any(term.law.name == law for term in layer.terms))
-
-
-_CHANGES: dict[str, Callable[..., LayerPlan]] = {
-    "without": _without,
-    "without_keys_of_yarn": _without_keys_of_yarn,
-    "weigh_factor_of_yarn": _weigh_factor_of_yarn,
-    "mla_yarn_by_mscale": _mla_yarn_by_mscale,
-    "with_base": lambda layer, *power: _with_base(layer, _power_of(layer, *power)),
-    "standard_base": lambda layer: _with_base(layer, Standard()),
-    "counting_padding": _counting_padding,
-    "without_softcap": lambda layer: replace(layer, softcap=None, softcap_key=""),
-    "without_sink": lambda layer: replace(layer, sink=False),
-}
 
 # ---- the records ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """The changes of a record, for models of its types (empty: any) and number of layers (None: any)."""
+    """The changes of a record, and the models that they are for.
 
-    calls: tuple[tuple[Callable[..., LayerPlan], tuple[Any, ...]], ...]
-    types: tuple[str, ...]
-    layers: int | None
+    Attributes
+    ----------
+    calls : tuple of (function, arguments)
+    types : tuple of str
+        Model types; empty: any.
+    others : tuple of str
+        Model types that are not concerned.
+    layers, not_layers : int or None
+        The number of layers, and the one that is not concerned.
+    configs : bool
+        Whether plans from GGUF files are not concerned.
+    """
+
+    calls: tuple[tuple[Change, tuple[Any, ...]], ...]
+    types: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    layers: int | None = None
+    not_layers: int | None = None
+    configs: bool = False
 
     def __call__(self, plan: ScalePlan, layer: LayerPlan) -> LayerPlan:
-        if (self.types and plan.model_type not in self.types) or self.layers not in (None, len(plan)):
-            return layer
-        for function, arguments in self.calls:
-            layer = function(layer, *arguments)
+        if self._concerns(plan):
+            for function, arguments in self.calls:
+                layer = function(plan, layer, *arguments)
         return layer
+
+    def _concerns(self, plan: ScalePlan) -> bool:
+        kind = plan.model_type
+        count = self.layers in (None, len(plan)) and self.not_layers != len(plan)
+        file = self.configs and plan.architecture
+        return (not self.types or kind in self.types) and kind not in self.others and count and not file
 
 
 def _read_frameworks() -> dict[str, Framework]:
@@ -225,23 +164,37 @@ def _read_frameworks() -> dict[str, Framework]:
     def defect(
         *,
         what: str,
-        thread: str,
         config: str,
         changes: list[list[Any]],
-        types: list[str] | None = None,
-        layers: int | None = None,
+        thread: str = "",
+        file: str = "",
         mended: str = "",
-        **versions: str,
+        seen: Mapping[str, list[str]] | None = None,
+        since: str = "",
+        before: str = "",
+        gone: bool = False,
+        **limits: Any,
     ) -> Defect:
-        calls = tuple((_CHANGES[name], tuple(arguments)) for name, *arguments in changes)
-        change = _Changes(calls, tuple(types or ()), layers)
-        example = content["configs"][config]
-        return Defect(what, link(thread), example, change, mended=link(mended), **versions)
+        calls = tuple((CHANGES[name], tuple(arguments)) for name, *arguments in changes)
+        change = _Changes(calls, **{name: _frozen(value) for name, value in limits.items()})
+        sightings = tuple(
+            Sighting(each, how) for how, all_of_it in (seen or {}).items() for each in all_of_it
+        )
+        example, mended = content["configs"][config], link(mended)
+        return Defect(what, link(thread) or file, example, change, sightings, since, before, mended, gone)
 
     return {
-        name: Framework(tuple(defect(**each) for each in records))
-        for name, records in content["frameworks"].items()
+        name: Framework(
+            tuple(defect(**each) for each in found["records"]),
+            found.get("newest", ""),
+            tuple(found.get("also", ())),
+        )
+        for name, found in content["frameworks"].items()
     }
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 #: Frameworks with a rule on record that differs from the model's.
@@ -255,8 +208,9 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
     ----------
     plan : ScalePlan
     name : str
-        One of :data:`FRAMEWORKS`, optionally with a version, as "vllm-0.9": without defects that came later
-        or were fixed before, according to the reports.
+        One of :data:`FRAMEWORKS`, with a release as in "vllm-0.25": without defects that came later or were
+        mended before. Without a release it is the newest on record. A release after that is answered as the
+        newest one, which a warning of the returned plan says.
 
     Returns
     -------
@@ -267,12 +221,12 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
     Raises
     ------
     ValueError
-        If there is no record of the framework, or only of earlier versions.
+        If there is no record of the framework, or a release is given and the record has none.
 
     Notes
     -----
-    This is a list of public reports, not a test of the frameworks: a defect may be fixed in your
-    version, and there may be others.
+    This is a list of what was reported, read or run, not a test of your framework: there may be other
+    defects.
 
     Examples
     --------
@@ -288,26 +242,50 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
       0-25    softcap       -    50  none       -
       layers 0-25: from attn_logit_softcapping = 50.0 (default of gemma2) here, no key there
     """
-    framework, version = framework_named(name)
+    found = framework_named(name)
     defects = []
-    for defect in framework.defects:
+    for defect in found.framework.defects:
         layers = tuple(defect.change(plan, layer) for layer in plan.layers)
-        if defect.concerns(version) and layers != plan.layers:
+        if defect.concerns(found.release) and layers != plan.layers:
             plan = plan.with_layers(layers)
             defects.append(defect)
+    if found.note:
+        plan = replace(plan, warnings=(*plan.warnings, found.note))
     return plan, tuple(defects)
 
 
-def framework_named(name: str) -> tuple[Framework, tuple[int, ...]]:
-    """The framework and the version in a name; the version is empty if any will do."""
-    stem, version = name, _version_of("")
-    match = re.fullmatch(r"(.+?)-[vb]?(\d+(?:\.\d+)*)", name) if name not in FRAMEWORKS else None
-    if match and match[1] in FRAMEWORKS:
-        stem, version = match[1], _version_of(match[2])
-    framework = FRAMEWORKS[choose("framework", stem, list(FRAMEWORKS))]
-    if version and not framework.has_versions:
-        raise ValueError(f"framework {stem!r} is on record without a version, got {shown(name)}")
-    if framework.seen and version[: len(framework.seen)] > framework.seen:
-        last = ".".join(map(str, framework.seen))
-        raise ValueError(f"framework {stem!r} is on record up to version {last}, got {shown(name)}")
-    return framework, version
+@dataclass(frozen=True)
+class Named:
+    """A framework by its name, with the release that is asked about.
+
+    Attributes
+    ----------
+    framework : Framework
+    said : str
+        Its name and the release, as "vllm 0.25".
+    release : Release
+        The newest one on record if the name has none.
+    note : str
+        What is said of a release after the newest one, or empty.
+    """
+
+    framework: Framework
+    said: str
+    release: Release
+    note: str = ""
+
+
+def framework_named(name: str) -> Named:
+    """The framework and the release in a name, as "vllm-0.25"."""
+    known = {other: stem for stem, each in FRAMEWORKS.items() for other in (stem, *each.also)}
+    stem, _, text = str(name).rpartition("-")
+    if stem not in known or not is_release(text):
+        stem, text = name, ""
+    stem = known[choose("framework", stem, list(FRAMEWORKS), also=known)]
+    framework = FRAMEWORKS[stem]
+    if text and not framework.newest:
+        raise ValueError(f"framework {stem!r} is on record without a release, got {shown(name)}")
+    release, newest = release_of(text or framework.newest), release_of(framework.newest)
+    said = " ".join(filter(None, (stem, text or framework.newest)))
+    note = f"{said} is newer than any release on record: last seen in {framework.newest}"
+    return Named(framework, said, release, note if newest.is_before(release) else "")

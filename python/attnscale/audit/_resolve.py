@@ -141,6 +141,8 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
         ),
         max_positions=longest if isinstance(longest, int) else None,
         learned_positions=keys.kind in _LEARNED_POSITIONS.split(),
+        architecture=keys.architecture,
+        unread=tuple(not_understood(keys).items()),
     )
 
 

@@ -47,6 +47,10 @@ class ScalePlan(Tabled):
         ``max_position_embeddings``.
     learned_positions : bool
         Whether the model has no position beyond ``max_positions``.
+    architecture : str
+        Name in llama.cpp for a plan from a GGUF file, or empty.
+    unread : tuple of pairs
+        Keys that no rule reads and that could belong to the scale, with their values.
 
     Examples
     --------
@@ -64,6 +68,8 @@ class ScalePlan(Tabled):
     remarks: tuple[str, ...] = ()
     max_positions: int | None = None
     learned_positions: bool = field(default=False, repr=False)
+    architecture: str = field(default="", repr=False)
+    unread: tuple[tuple[str, Any], ...] = field(default=(), repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -390,7 +396,7 @@ def compare(plan: ScalePlan, other: ScalePlan, *, up_to: int | None = None) -> D
     >>> config = {"model_type": "ministral3", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
     ...           "num_hidden_layers": 34}
     >>> plan = at.audit.resolve(config)
-    >>> for each in at.audit.compare(plan, at.audit.as_framework(plan, "vllm")[0]):
+    >>> for each in at.audit.compare(plan, at.audit.as_framework(plan, "vllm-0.25")[0]):
     ...     print(each)
     layers 0-33, rotated channels: differs from i = 0 on: 0.08838835 here, 0.1441959 there (0.6130 times)
     """

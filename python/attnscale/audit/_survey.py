@@ -49,7 +49,7 @@ class Surveyed:
     skipped : bool
         Whether a search found the file and it is not the config of a model.
     on_record : tuple of Defect
-        Reported differences of the framework.
+        Known differences of the framework.
     error : Exception or None
         What ended the reading of the config.
     """
@@ -121,13 +121,16 @@ class Survey(Tabled):
     ----------
     models : tuple of Surveyed
     framework : str or None
-        The framework whose reported differences were looked up.
+        The framework whose known differences were looked up.
+    warnings : tuple of str
+        A release of the framework that is newer than the record.
     interrupted : bool
         Whether Ctrl-C came before the last config.
     """
 
     models: tuple[Surveyed, ...]
     framework: str | None = None
+    warnings: tuple[str, ...] = ()
     interrupted: bool = False
 
     @property
@@ -151,7 +154,8 @@ class Survey(Tabled):
 
     def to_dict(self) -> dict[str, Any]:
         """The outcomes and their numbers in types of JSON."""
-        return {"models": [model.to_dict() for model in self.models], "counts": self.counts}
+        models = [model.to_dict() for model in self.models]
+        return {"models": models, "counts": self.counts, "warnings": list(self.warnings)}
 
     def _variables(self) -> dict[str, Labelled]:
         missing = {"reason": "", "model_type": "", "layers": 0, "without_answer": 0, "sinks": False}
@@ -165,6 +169,7 @@ class Survey(Tabled):
         header = _HEADER if self.framework is None else (*_HEADER, "on record")
         notes = [note for model in self.models for note in model._notes()]
         parts = [f"{number} {STATUSES[status]}" for status, number in self.counts.items() if number]
+        notes += [f"warning: {text}" for text in self.warnings]
         notes.append(f"{counted(len(self.models), 'config')}: {', '.join(parts)}")
         rows = [each._cells()[: len(header)] for each in self.models]
         return Sheet("Survey", header, rows, tuple(notes))
@@ -187,7 +192,8 @@ def survey(
     part : str, optional
         As for :func:`resolve`.
     framework : str, optional
-        One of ``FRAMEWORKS``, whose reported differences are looked up for every model.
+        One of ``FRAMEWORKS``, with or without a release, whose known differences are looked up for every
+        model.
     progress : bool or callable, default False
         True shows a bar where standard error is a terminal. A function is called with (done, total).
 
@@ -217,8 +223,7 @@ def survey(
     >>> found.models[1].to_dict()["multipliers"]
     [0.0625]
     """
-    if framework is not None:
-        framework_named(framework)
+    note = "" if framework is None else framework_named(framework).note
     paths = (
         [configs] if isinstance(configs, (str, os.PathLike)) else several("configs", configs, "path", "paths")
     )
@@ -232,7 +237,7 @@ def survey(
         progress,
         name=lambda file: places[file][0],
     )
-    return Survey(tuple(found.values()), framework, interrupted)
+    return Survey(tuple(found.values()), framework, tuple(filter(None, [note])), interrupted)
 
 
 def resolve_quietly(path: Path, part: str | None) -> ScalePlan:

@@ -16,6 +16,7 @@ from .._base.checks import InputError
 from .._base.text import counted, to_text
 from .._grid.progress import watched
 from ..audit._differences import both_sides, gap_lines, in_angles_alone
+from ..audit._records import framework_named
 from ..audit._survey import resolve_quietly
 from ._options import OPTIONS, Parser, add_option, add_outputs
 from ._output import Answer, FoundError, as_input, bad_input, table_of
@@ -42,7 +43,7 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--layer", "--at")
     other = parser.add_mutually_exclusive_group()
     add_option(other, "--against")
-    about = f"{OPTIONS['--against-framework'].meaning}: {', '.join(audit.FRAMEWORKS)}"
+    about = f"{OPTIONS['--against-framework'].meaning}, as vllm or vllm-0.25: {', '.join(audit.FRAMEWORKS)}"
     add_option(other, "--against-framework", help=about)
     add_option(other, "--measure")
     add_option(parser, "--strict")
@@ -213,16 +214,21 @@ def _differences(
         for i, (here, there) in row["at"].items():
             lines.append(f"  at i = {i}: {here:.7g} here, {there:.7g} there ({here / there:.4f} times)")
     lines += [f"known: {defect}" for defect in defects]
-    if not found:
-        name = options.against_framework
-        nothing = f"nothing on record: no report about {name} concerns this model; {name} may still differ"
-        lines.append(nothing if name else "no difference")
-    lines += [f"warning: {text}" for text in plan.warnings]
+    name = options.against_framework
+    if not found and name is not None:
+        said = framework_named(name).said
+        lines.append(
+            f"nothing on record: no report about {said} concerns this model; {said} may still differ"
+        )
+    elif not found:
+        lines.append("no difference")
+    texts = plan.warnings if name is None else other.warnings  # of a framework: and on its release
+    lines += [f"warning: {text}" for text in texts]
     content = {
         "report": "differences",
         "differences": rows,
         "known": [defect.to_dict() for defect in defects],
-        "warnings": list(plan.warnings),
+        "warnings": list(texts),
     }
     return "\n".join(lines), content, found.rows()
 

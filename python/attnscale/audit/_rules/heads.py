@@ -246,9 +246,9 @@ def unless_flag(name: str) -> Callable[[Layer], bool]:
     return lambda layer: not layer.keys.flag(name)
 
 
-def if_set(name: str, value: str) -> Callable[[Layer], bool]:
-    """The rule that holds where a key of the config has this value."""
-    return lambda layer: bool(layer.keys.get(name) == value)
+def if_set(name: str, value: str, usual: str | None = None) -> Callable[[Layer], bool]:
+    """The rule that holds where a key of the config, or else the usual value, is this value."""
+    return lambda layer: bool(layer.keys.get(name, usual) == value)
 
 
 def sliding_or_forced(layer: Layer) -> bool:

@@ -38,6 +38,9 @@ _ENCODER_KEYS = (
 #: Keys under which composite models of unknown type keep their language model.
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
+#: Model types of older files that transformers reads as another one.
+_OLDER_TYPES = {"exaone4_5_text": "exaone4"}
+
 #: Largest depth of a language model inside its config: Omni models have a thinker with a text model.
 _MOST_PARTS = 4
 
@@ -416,4 +419,4 @@ def _model_type(given: Mapping[str, Any], default: str) -> str:
     kind = given.get("model_type") or given.get("_class_name") or default  # the latter in diffusers
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
-    return kind
+    return _OLDER_TYPES.get(kind, kind)

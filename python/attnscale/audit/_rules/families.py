@@ -280,6 +280,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     row("qwen2_vl_vision", head_dim=heads.divided(embed_dim=1280, num_heads=16), count=kinds.added(depth=32)),
     row("gte", extra=(base.unread_logn,)),
+    row(
+        "exaone4_5_vision",
+        head_dim=heads.divided(hidden_size=3584, num_heads=16),
+        count=kinds.added(depth=32),
+        notes=("layers outside fullatt_block_indexes see a window of the picture, of window_size pixels",),
+    ),
     # Plain scales, with a soft-cap or other facts about the weights.
     row("videoprism_text_model videoprism_vision_model", softcap=("attn_logit_softcapping",)),
     row("diffllama", notes=("the weights are the difference of two softmaxes, each with this scale",)),

@@ -270,7 +270,9 @@ def test_a_list_with_layers_that_predict_further_tokens() -> None:
     listed = {"layer_types": [*_EXAONE["layer_types"], "full_attention"], "num_nextn_predict_layers": 1}
     plan, warned = said(typed("exaone4", **{**_EXAONE, **listed}))
     assert plan.layers == resolve(typed("exaone4", **_EXAONE)).layers
-    assert "layer_types has 9 entries for 8 layers: the last 1 are those of num_nextn_predict_layers" in warned
+    assert (
+        "layer_types has 9 entries for 8 layers: the last 1 are those of num_nextn_predict_layers" in warned
+    )
     for number in (0, 2, None, "1"):
         with pytest.raises(at.audit.ConfigError, match="one entry for each of 8 layers, got 9"):
             at.audit.resolve(typed("exaone4", **{**_EXAONE, **listed, "num_nextn_predict_layers": number}))

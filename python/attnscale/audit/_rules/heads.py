@@ -62,7 +62,7 @@ def stated(name: str, usual: int | None = None) -> Callable[[Layer], int]:
     return lambda layer: layer.keys.size(name, default=usual)
 
 
-def divided(**usual: int) -> Callable[[Layer], int]:
+def divided(**usual: int | None) -> Callable[[Layer], int]:
     """The rule that divides a width of the config by a number of heads, with these names and defaults."""
     (width, wide), (heads, many) = usual.items()
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from . import bases as base
 from . import heads as heads
 from . import kinds as kinds
+from . import remote_cells as cells
 from .family import Family
-from .plain import LATENT, row
+from .plain import LATENT, refused, row
 
 
 class Remote(NamedTuple):
@@ -93,6 +94,64 @@ REMOTE: tuple[Remote, ...] = (
             extra=(base.logn_of_text,),
             count=kinds.added(num_hidden_layers=12),
             notes=("n of a logarithm is the number of tokens of the text, the same for all its queries",),
+        ),
+    ),
+    Remote(
+        "Nori (Synthefy), by the model_config of its checkpoints",
+        "ln n / ln attn_n_ref with use_logn_attention; ln n with use_qassmax in the mode log_only; in other "
+        "modes, and with use_learnable_attn_temperature, the scale is in the weights",
+        row(
+            "synthefy_nori",
+            head_dim=heads.divided(embed_dim=None, nhead=None),
+            rotates=heads.never,
+            extra=(cells.nori_base, cells.nori_logarithm),
+            count=lambda keys: keys.size("nlayers"),
+            refusal=cells.nori_in_weights,
+            notes=(
+                "n is the number of context rows, the same for all queries",
+                "attention over features has no QASSMax; n of its logarithm is the number of feature groups",
+            ),
+        ),
+    ),
+    Remote(
+        "Forgetting Transformer (FoX; flash-linear-attention 0.6.0)",
+        "1/sqrt(head_dim), no rotary positions; the log gates from key to query are added: a mask",
+        row(
+            "forgetting_transformer",
+            head_dim=heads.divided(hidden_size=2048, num_heads=32),
+            rotates=heads.never,
+            qk_norm=heads.norm_if_named(False),
+            notes=(
+                "the log gates between key and query are added to the score",
+                "window_size bounds the cache of decoding, and not the attention over a text",
+            ),
+        ),
+    ),
+    Remote(
+        "Stick-breaking attention (flash-linear-attention 0.6.0)",
+        "none: no softmax over keys",
+        row(
+            "stickbreaking_attn",
+            head_dim=heads.divided(hidden_size=2048, num_heads=32),
+            rotates=heads.never,
+            qk_norm=heads.norm_if_named(False),
+            refusal=refused(
+                "no softmax over keys: stick-breaking, sigma(z) of a key times 1 - sigma(z) of each later "
+                "one, z = q . k / sqrt(head_dim)"
+            ),
+        ),
+    ),
+    Remote(
+        "Linear attention, with softmax layers by attn (flash-linear-attention 0.6.0)",
+        "1/sqrt(hidden_size / attn.num_heads) in the layers of attn; no softmax over keys elsewhere",
+        row(
+            "abc comba delta_net gated_deltanet gated_deltaproduct gla gsa hgrn hgrn2 kda linear_attn "
+            "mesa_net retnet rwkv6 rwkv7",
+            head_dim=cells.heads_of_attn,
+            rotates=heads.never,
+            window=cells.window_of_attn,
+            kinds=cells.listed_in_attn,
+            notes=("layers of attn have rotary positions",),
         ),
     ),
     Remote(

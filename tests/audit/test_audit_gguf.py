@@ -130,7 +130,7 @@ def test_plans(tmp_path: Path, kind: str, keys: dict[str, Any], expected: str, m
 
 _LLAMA = {**with_sizes(4096, 32, 3), "rope_theta": 500000.0, "max_position_embeddings": 8192}
 _ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
-_CAPPED = {"head_dim": 128, "attn_logit_softcapping": 50.0}
+_CAPPED = {"head_dim": 128, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 _GEMMA2_27B = {**with_sizes(4608, 32, 46), **_CAPPED, "query_pre_attn_scalar": 144}
 _GEMMA3_27B = {**with_sizes(5376, 32, 62), "head_dim": 128, "query_pre_attn_scalar": 168}
 

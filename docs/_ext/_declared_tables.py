@@ -15,7 +15,7 @@ from pathlib import Path
 import studies
 from attnscale import laws, reference, theory, variants
 from attnscale.audit import FRAMEWORKS
-from attnscale.audit._rules.families import DIFFUSERS, REMOTE
+from attnscale.audit._rules.remote import DIFFUSERS, REMOTE
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
 from attnscale.exact.lse import _ENGINES

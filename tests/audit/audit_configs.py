@@ -10,13 +10,13 @@ from typing import Any
 
 import attnscale as at
 from attnscale.audit._keys import known_types
-from attnscale.audit._rules import families
+from attnscale.audit._rules import families, remote
 
 from tools.audit import quietly
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN_TYPES = known_types()
-FAMILIES, REMOTE, DIFFUSERS = families.FAMILIES, families.REMOTE, families.DIFFUSERS
+FAMILIES, REMOTE, DIFFUSERS = families.FAMILIES, remote.REMOTE, remote.DIFFUSERS
 #: Model types that have a row in the table of families.
 IN_ROWS = [kind for row in FAMILIES for kind in row.types]
 

@@ -16,6 +16,7 @@ import pytest
 from attnscale.audit._rules.llama_cpp_table import ARCHITECTURES, OTHER_KEYS, SCORE_KEYS
 from attnscale.cli import main
 from audit_configs import resolve, typed, yarn
+from audit_configs import sizes as with_sizes
 
 from tools.audit import quietly
 
@@ -125,6 +126,51 @@ def test_plans(tmp_path: Path, kind: str, keys: dict[str, Any], expected: str, m
     last = plan[-1]
     found = plan.multiplier(layer=last.index, position=16384, channels=last.channel_kinds[0])
     assert found == pytest.approx(multiplier, rel=1e-6)
+
+
+_LLAMA = {**with_sizes(4096, 32, 3), "rope_theta": 500000.0, "max_position_embeddings": 8192}
+_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
+_CAPPED = {"head_dim": 128, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_GEMMA2_27B = {**with_sizes(4608, 32, 46), **_CAPPED, "query_pre_attn_scalar": 144}
+_GEMMA3_27B = {**with_sizes(5376, 32, 62), "head_dim": 128, "query_pre_attn_scalar": 168}
+
+#: (config, what xllamacpp 2026.10.11549 multiplied the score by, measured with these files by a probe).
+MEASURED: list[tuple[dict[str, Any], float]] = [
+    (typed("llama", **_LLAMA), 0.0883883),
+    (typed("llama", **_LLAMA, rope_parameters=_ROPE), 0.1145935),
+    (typed("llama", **_LLAMA, rope_parameters={**_ROPE, "attention_factor": 1.0}), 0.1145935),
+    (typed("gemma2", **{**_GEMMA2_27B, "num_hidden_layers": 45}), 0.0883883),
+    (typed("gemma2", **_GEMMA2_27B), 0.0833333),
+    (typed("gemma3_text", **{**_GEMMA3_27B, "num_hidden_layers": 61}), 0.0883883),
+    (typed("gemma3_text", **_GEMMA3_27B), 0.0771517),
+]
+
+
+@pytest.mark.parametrize(("config", "measured"), MEASURED)
+def test_plans_of_files_agree_with_what_llama_cpp_was_measured_to_do(
+    tmp_path: Path, config: dict[str, Any], measured: float
+) -> None:
+    at.probe.write(config, tmp_path / "probe", longest=600, kinds=["scale"], gguf="f32")
+    files = sorted((tmp_path / "probe").rglob("*.gguf"))
+    assert files
+    for file in files:
+        plan = quietly(file)
+        layers = range(len(plan))
+        assert [plan.multiplier(layer=i, position=0, channels="rotated") for i in layers] == pytest.approx(
+            [measured] * len(plan), rel=2e-6
+        )
+
+
+def test_keys_of_a_config_that_a_file_cannot_hold(tmp_path: Path) -> None:
+    for kind, keys, told in (
+        ("llama", _YARN, "YaRN: attention_factor, mscale or mscale_all_dim of the config is not in the file"),
+        ("mistral3", _YARN, "YaRN: attention_factor of the config is not in the file"),
+        ("gemma2", {}, "query_pre_attn_scalar is not in the file: llama.cpp takes embedding_length / att"),
+        ("gemma3", {}, "attention.head_count at 62 layers and attention.key_length at any other number"),
+    ):
+        assert any(told in text for text in plan_of(tmp_path, kind, **sizes(**keys)).remarks), kind
+    for kind, keys in (("llama", {}), ("llama", scaling(type="linear", factor=2.0)), ("bert", _YARN)):
+        assert "the config is not" not in str(plan_of(tmp_path, kind, **sizes(**keys)).remarks), kind
 
 
 def test_windows_and_layers_without_attention(tmp_path: Path) -> None:

@@ -250,6 +250,47 @@ def test_the_vision_part_has_heads_and_layers_of_its_own() -> None:
         assert at.audit.resolve(config, part="vision_config").layers[0].head_dim == 80
 
 
+_EXAONE = {
+    **sizes(64, 4, 8, sliding_window=16, sliding_window_pattern="LLLG"),
+    "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
+}
+
+
+def test_the_text_of_exaone_4_5_under_its_older_name() -> None:
+    inner = {**_EXAONE, "model_type": "exaone4_5_text"}
+    plan = resolve(typed("exaone4_5", text_config=inner))
+    assert plan.layers == resolve(typed("exaone4_5", text_config=typed("exaone4", **_EXAONE))).layers
+    assert (plan.model_type, plan.known) == ("exaone4", True)
+    assert [layer.window for layer in plan] == [16, 16, 16, None] * 2
+    assert multipliers(resolve(inner)) == multipliers(plan)
+
+
+def test_a_list_with_layers_that_predict_further_tokens() -> None:
+    """Files of EXAONE 4.5 list one more kind than layers; transformers does not take them."""
+    listed = {"layer_types": [*_EXAONE["layer_types"], "full_attention"], "num_nextn_predict_layers": 1}
+    plan, warned = said(typed("exaone4", **{**_EXAONE, **listed}))
+    assert plan.layers == resolve(typed("exaone4", **_EXAONE)).layers
+    assert (
+        "layer_types has 9 entries for 8 layers: the last 1 are those of num_nextn_predict_layers" in warned
+    )
+    for number in (0, 2, None, "1"):
+        with pytest.raises(at.audit.ConfigError, match="one entry for each of 8 layers, got 9"):
+            at.audit.resolve(typed("exaone4", **{**_EXAONE, **listed, "num_nextn_predict_layers": number}))
+
+
+@pytest.mark.torch
+def test_the_pictures_of_exaone_4_5() -> None:
+    pytest.importorskip("torch")
+    modeling = pytest.importorskip("transformers.models.exaone4_5.modeling_exaone4_5")
+    vision = {"depth": 3, "hidden_size": 64, "num_heads": 4}
+    plan = resolve(typed("exaone4_5", text_config=_EXAONE, vision_config=vision), part="vision_config")
+    assert (len(plan), plan.model_type) == (3, "exaone4_5_vision")
+    own = modeling.Exaone4_5_VisionAttention(modeling.Exaone4_5_VisionConfig(**vision)).scaling
+    assert multipliers(plan) == pytest.approx([own] * 3)
+    usual = resolve(typed("exaone4_5_vision"))
+    assert (len(usual), usual[0].head_dim) == (32, 3584 // 16)
+
+
 def test_types_whose_parts_are_themselves_have_an_answer() -> None:
     vibevoice = ("vibevoice_acoustic_tokenizer", "vibevoice_acoustic_tokenizer_encoder")
     for kind in ("mimi", "pocket_tts_audio_tokenizer", *vibevoice):

@@ -108,8 +108,15 @@ def test_asentmax_and_its_kinds(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("by_channel", [True, False])
-def test_the_base_of_a_query_aware_softmax(tmp_path: Path, by_channel: bool) -> None:
+@pytest.mark.parametrize(
+    ("by_channel", "place"),
+    [
+        (True, "icl_predictor.blocks.0.ssmax_layer"),
+        (False, "icl_predictor.blocks.0.ssmax_layer"),
+        (True, "heads.many_class_decoder.softmax_scaling_layer"),  # the second place, of TabPFN 3.5
+    ],
+)
+def test_the_base_of_a_query_aware_softmax(tmp_path: Path, by_channel: bool, place: str) -> None:
     torch = pytest.importorskip("torch")
     heads, channels = 2, 3
     torch.manual_seed(0)
@@ -120,15 +127,52 @@ def test_the_base_of_a_query_aware_softmax(tmp_path: Path, by_channel: bool) -> 
     base = mlp(1, heads * channels if by_channel else heads)
     query = mlp(channels, channels if by_channel else 1)
     module = torch.nn.ModuleDict({"base_mlp": base, "query_mlp": query})
-    place = "icl_predictor.blocks.0.ssmax_layer"
     tensors = {f"{place}.{name}": x.numpy() for name, x in module.state_dict().items()}
-    (each,) = at.audit.learned_scales(write(tmp_path / "a.safetensors", **tensors)).entries
+    scales = at.audit.learned_scales(write(tmp_path / "a.safetensors", **tensors))
+    (each,) = scales.entries
     assert each.curve is not None
+    assert (each.module, scales.unread) == (place, ())
     for n in (1, 64, 5000):
         with torch.no_grad():
             expected = base(torch.tensor([[math.log(n)]])).numpy().reshape(each.values.shape)
         np.testing.assert_allclose(each.curve(n), expected, rtol=1e-5, atol=1e-6)
     assert each.values.shape == ((heads, channels) if by_channel else (heads,))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", ["full", "base_only", "log_only", None])
+def test_nori(tmp_path: Path, mode: str | None) -> None:
+    """Networks and temperatures as in the files of Nori; of base_only there is no gate in newer ones."""
+    torch = pytest.importorskip("torch")
+    heads, channels = 2, 3
+    torch.manual_seed(1)
+    place = "transformer_encoder.layers.4.sequence_attentions.0"
+    base = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.GELU(), torch.nn.Linear(8, heads * channels))
+    parts = {"base_mlp": base} | ({} if mode == "base_only" else {"gate_mlp": torch.nn.Linear(channels, 8)})
+    tensors = {
+        f"{place}.qassmax.{part}.{name if part == 'base_mlp' else f'0.{name}'}": x.numpy()
+        for part, module in parts.items()
+        for name, x in module.state_dict().items()
+    }
+    tensors |= {
+        f"{place}.qkv_proj_weight": numbers(3, heads, channels, 6),
+        f"{place}.attn_temperature": np.array([-1.5], np.float32),
+    }
+    config = {} if mode is None else {"qass_mode": mode}
+    found = at.audit.learned_scales(write(tmp_path / "a.safetensors", **tensors), config=config)
+    assert found.unread == ()
+    assert found.laws() == {}
+    np.testing.assert_array_equal(values(found, "layer temperature"), [[1.5]])
+    bases = [each for each in found.entries if each.curve is not None]
+    assert len(bases) == (mode != "log_only")
+    for each in bases:
+        assert each.curve is not None
+        for n in (2, 64, 5000):
+            log = torch.tensor([[math.log(n)]])
+            with torch.no_grad():
+                expected = (log * (1 + torch.tanh(base(log)))).numpy().reshape(heads, channels)
+            np.testing.assert_allclose(each.curve(n), expected, rtol=1e-5, atol=1e-6)
+        assert (each.curve(1) == 1).all()  # one key: the query stays as it is
 
 
 @pytest.mark.torch

@@ -112,6 +112,16 @@ def _dynamic(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArr
     return rotation._plain(base * growth ** (size / (size - 2)))
 
 
+def _ntk(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
+    """A larger base, and all pairs slower; with mixed_b slow pairs are slowed more than fast ones."""
+    factor, size = given["factor"], rotation.rotated
+    if "mixed_b" not in given:
+        return np.asarray(rotation._plain((rotation.base or 1.0) * factor) / factor ** (2 / size))
+    pairs, power = np.arange(1, size // 2 + 1), given["mixed_b"]
+    slowed = np.exp(math.log(factor) * (2 * pairs / size) ** power)
+    return np.asarray(rotation._plain() / slowed)
+
+
 def _llama3(rotation: Rotation, given: Mapping[str, Any], length: int) -> NDArray[np.float64]:
     """Slow pairs divided by the factor, fast ones unchanged, a mix for those in between."""
     plain = rotation._plain()
@@ -150,6 +160,7 @@ _SCALED = {
     "proportional": _proportional,
     "dynamic": _dynamic,
     "xdrope": _dynamic,
+    "ntk": _ntk,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

@@ -38,6 +38,12 @@ _ENCODER_KEYS = (
 #: Keys under which composite models of unknown type keep their language model.
 _PARTS = ("text_config", "llm_config", "language_config", "language_model", "decoder")
 
+#: Model types of older files that transformers reads as another one.
+_OLDER_TYPES = {"exaone4_5_text": "exaone4"}
+
+#: Keys of the ``model_config`` in a checkpoint of Nori, which names no type.
+_NORI = {"layer_arch", "embed_dim", "nhead", "nlayers"}
+
 #: Largest depth of a language model inside its config: Omni models have a thinker with a text model.
 _MOST_PARTS = 4
 
@@ -413,7 +419,9 @@ def _chosen_part(given: Mapping[str, Any], kind: str, part: str) -> tuple[Keys, 
 
 
 def _model_type(given: Mapping[str, Any], default: str) -> str:
-    kind = given.get("model_type") or given.get("_class_name") or default  # the latter in diffusers
+    kind = given.get("model_type") or given.get("_class_name") or default  # the second in diffusers
+    if not kind and given.keys() >= _NORI:
+        kind = "synthefy_nori"
     if not isinstance(kind, str):
         raise ConfigError(f"model_type must be a string, got {shown(kind)}")
-    return kind
+    return _OLDER_TYPES.get(kind, kind)

@@ -40,6 +40,10 @@ def _by_head(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[
     return tensor.ravel()
 
 
+def _size(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:
+    return np.abs(tensor.ravel())
+
+
 def _cosine(tensor: NDArray[np.float64], config: Mapping[str, Any]) -> NDArray[np.float64]:
     return np.exp(np.minimum(tensor.ravel(), math.log(100)))
 
@@ -96,6 +100,13 @@ RULES = (
         "timm xcit; Restormer",
     ),
     Rule(
+        r"attn_temperature",
+        "layer temperature",
+        _size,
+        "q . k is multiplied by abs(attn_temperature), beside 1/sqrt(head_dim) and other factors",
+        "synthefy_nori model/layer.py",
+    ),
+    Rule(
         r"\.(sinks|learnable_sink_param|attn_sink|attention_sink_bias|softmax_offset)",
         "sink",
         _by_head,
@@ -120,7 +131,7 @@ RULES = (
 
 _SEARCHED = [re.compile(rf"(?P<module>.*?)\.?{rule.tensor}$") for rule in RULES]
 _BASE = re.compile(r"(?P<module>.*)\.base_mlp\.(0|2)\.(weight|bias)$")
-_QUERY = ".query_mlp.0.weight"
+_QUERY = (".query_mlp.0.weight", ".gate_mlp.0.weight", ".qkv_proj_weight")
 _BY_TOKEN = re.compile(r"(attn_scale_(beta|gamma)_proj|sink_proj|query_mlp\.2)\.weight$")
 
 #: Names in attention that could belong to the scale, without those of norms and of quantised weights.
@@ -142,7 +153,7 @@ class Learned:
         The number in that name; with several, its place among the modules of the same kind.
     quantity : str
         "s", "b", "delta", "beta", "gamma", "cosine scale", "temperature", "sink", "channel scale",
-        "channel gain", or "base at n = 1024" of a QASSMax.
+        "channel gain", "layer temperature", or "base at n = 1024" of a QASSMax.
     values : ndarray of float64, shape (heads,) or (heads, channels)
     meaning : str
         Effect of the numbers on a score.
@@ -286,8 +297,9 @@ def learned_scales(checkpoint: Any, *, config: Any = None) -> LearnedScales:
     """Read the learned parts of the scale of attention from the weights of a checkpoint.
 
     Only the header of each file and the tensors with these names are read: slope and offset of a
-    scalable softmax (Mistral Large 4, TabICL), the numbers of ASEntmax and QASSMax, scales of cosines
-    (Swin v2), sinks (gpt-oss and others), scales of channels (nGPT, TimesFM, audio of Gemma).
+    scalable softmax (Mistral Large 4, TabICL), the numbers of ASEntmax and QASSMax (TabICL, TabPFN 3 and
+    3.5, Nori), scales of cosines (Swin v2), sinks (gpt-oss and others), scales of channels (nGPT, TimesFM,
+    audio of Gemma).
 
     Parameters
     ----------
@@ -330,7 +342,7 @@ def learned_scales(checkpoint: Any, *, config: Any = None) -> LearnedScales:
     keys = {} if config is None else read_config(config)
     if isinstance(keys.get("text_config"), dict):
         keys = {**keys, **keys["text_config"]}
-    entries = [*_tensors(stored, keys), *_bases(stored)]
+    entries = [*_tensors(stored, keys), *_bases(stored, keys)]
     delta = float(keys.get("attn_scale_delta", 1))
     said = "see beta; attn_scale_delta of the config, 1 by default"
     entries += [
@@ -340,7 +352,7 @@ def learned_scales(checkpoint: Any, *, config: Any = None) -> LearnedScales:
     ]
     places = _layers(each.module for each in entries)
     entries = [Learned(**{**vars(each), "layer": places[each.module]}) for each in entries]
-    return LearnedScales(tuple(sorted(entries, key=lambda each: each.layer)), _unread(stored))
+    return LearnedScales(tuple(sorted(entries, key=lambda each: each.layer)), _unread(stored, places))
 
 
 def _of_interest(name: str) -> bool:
@@ -370,34 +382,57 @@ def _tensors(stored: Mapping[str, Stored], config: Mapping[str, Any]) -> list[Le
     return found
 
 
-def _bases(stored: Mapping[str, Stored]) -> list[Learned]:
+def _bases(stored: Mapping[str, Stored], config: Mapping[str, Any]) -> list[Learned]:
     """The base of each QASSMax, a small network of ln n: one number per head or per channel."""
     modules = dict.fromkeys(match["module"] for name in stored if (match := _BASE.match(name)))
     found = []
     for module in modules:
         names = [f"{module}.base_mlp.{part}" for part in ("0.weight", "0.bias", "2.weight", "2.bias")]
-        if not {*names, module + _QUERY} <= set(stored):
+        gate = next((each for each in _GATES if f"{module}.{each}.0.weight" in stored), "")
+        whole = stored.get(f"{module.rpartition('.')[0]}.{_PROJECTION}")  # beside a Nori without a gate
+        is_nori = gate == "gate_mlp" or (not gate and whole is not None and len(whole.shape) == 4)
+        if not set(names) <= set(stored) or not (gate or is_nori):
             continue
-        first, shift, second, offset = (stored[name].read().astype(np.float64) for name in names)
-        channels = stored[module + _QUERY].shape[-1]
+        if is_nori and config.get("qass_mode") == "log_only":
+            continue  # older files have networks that this mode does not run
+        channels = stored[f"{module}.{gate}.0.weight"].shape[-1] if gate or whole is None else whole.shape[2]
         out = f"{module}.query_mlp.2.weight"
-        by_channel = out in stored and stored[out].shape[0] == channels
-
-        def curve(
-            n: float,
-            first: Any = first,
-            shift: Any = shift,
-            second: Any = second,
-            offset: Any = offset,
-            shape: tuple[int, ...] = (-1, channels) if by_channel else (-1,),
-        ) -> NDArray[np.float64]:
-            hidden = first[:, 0] * math.log(max(n, 1)) + shift
-            gelu = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
-            return np.asarray(second @ gelu + offset).reshape(shape)
-
-        meaning = "q is multiplied by it and by 1 + tanh(query_mlp(q)), which is between 0 and 2; n: keys"
+        by_channel = is_nori or (out in stored and stored[out].shape[0] == channels)
+        curve = partial(
+            _nori_base if is_nori else _network,
+            tuple(stored[name].read().astype(np.float64) for name in names),
+            (-1, channels) if by_channel else (-1,),
+        )
+        meaning = _NORI_MEANING if is_nori else _MEANING
         found.append(Learned(module, 0, "base at n = 1024", curve(1024), meaning, curve))
     return found
+
+
+#: Networks of the query beside a base.
+_GATES = ("query_mlp", "gate_mlp")
+_PROJECTION = "qkv_proj_weight"
+_MEANING = "q is multiplied by it and by 1 + tanh(query_mlp(q)), which is between 0 and 2; n: keys"
+_NORI_MEANING = (
+    "q is multiplied by it, and in the mode full by 1 + tanh(gate_mlp(q)), which is between 0 and 2; n: keys"
+)
+
+
+def _network(
+    weights: tuple[NDArray[np.float64], ...], shape: tuple[int, ...], n: float
+) -> NDArray[np.float64]:
+    """The base of TabICL and TabPFN: base_mlp(ln n)."""
+    first, shift, second, offset = weights
+    hidden = first[:, 0] * math.log(max(n, 1)) + shift
+    gelu = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+    return np.asarray(second @ gelu + offset).reshape(shape)
+
+
+def _nori_base(
+    weights: tuple[NDArray[np.float64], ...], shape: tuple[int, ...], n: float
+) -> NDArray[np.float64]:
+    """The base of Nori: ln n (1 + tanh(base_mlp(ln n))), and 1 for a single key."""
+    network = _network(weights, shape, n)
+    return math.log(n) * (1 + np.tanh(network)) if n > 1 else np.ones_like(network)
 
 
 def _layers(modules: Any) -> dict[str, int]:
@@ -412,15 +447,15 @@ def _layers(modules: Any) -> dict[str, int]:
     return found
 
 
-def _unread(stored: Mapping[str, Stored]) -> tuple[str, ...]:
-    """Tensors that could belong to the scale, by their names with * for numbers."""
-    known = {name for name in stored if any(each.match(name) for each in _SEARCHED)}
+def _unread(stored: Mapping[str, Stored], read: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tensors that could belong to the scale and have no rule, by their names with * for numbers."""
     found: dict[str, list[Sequence[int]]] = {}
     for name, each in stored.items():
-        if name not in known and (_BY_TOKEN.search(name) or _is_suspicious(name)):
-            found.setdefault(re.sub(r"\d+", "*", name), []).append(each.shape)
+        known = any(rule.match(name) for rule in _SEARCHED) or name.partition(".query_mlp.")[0] in read
+        if not known and (_BY_TOKEN.search(name) or _is_suspicious(name)):
+            why = "made into numbers of each token and head" if _BY_TOKEN.search(name) else "no rule is known"
+            found.setdefault(f"{re.sub(r'[0-9]+', '*', name)}|{why}", []).append(each.shape)
     return tuple(
-        f"{len(shapes)} x {name} of shape {tuple(shapes[0])}: "
-        + ("made into numbers of each token and head" if _BY_TOKEN.search(name) else "no rule is known")
-        for name, shapes in found.items()
+        f"{len(shapes)} x {name} of shape {tuple(shapes[0])}: {why}"
+        for (name, _, why), shapes in ((each.partition("|"), shapes) for each, shapes in found.items())
     )

@@ -20,6 +20,7 @@ from ...laws import (
     Law,
     LayerIndex,
     Llama4Temperature,
+    LogN,
     LogPower,
     LongRoPE,
     MinistralTemperature,
@@ -206,6 +207,31 @@ def logn_attention(layer: Layer, head_dim: int) -> Term | None:
         return None
     length = keys.number("seq_length", above=1)
     return _term(layer, QwenLogN(length), keys.origin("use_logn_attn") + ", " + keys.origin("seq_length"))
+
+
+_LOGN = ("logn_attention_scale", "logn_attention_clip1", "max_position_embeddings")
+
+
+def logn_of_text(layer: Layer, head_dim: int) -> Term | None:
+    """GTE: the logarithm of the tokens of a text over that of the maximal length, if switched on."""
+    keys, (switch, clip, longest) = layer.keys, _LOGN
+    clips = keys.flag(clip)
+    if not keys.flag(switch):
+        return None
+    length = keys.number(longest, default=2048, above=1)
+    said = ", ".join(keys.origin(name) for name in (switch, clip, longest) if name != clip or clips)
+    return _term(layer, LogN(length, floor=length if clips else 1.0), said)
+
+
+def unread_logn(layer: Layer, head_dim: int) -> None:
+    """GTE in transformers: no factor, and a warning where the models' own code has one."""
+    keys, (switch, clip, longest) = layer.keys, _LOGN
+    keys.get(clip)
+    if keys.flag(switch):
+        keys.doubt(
+            f"{switch} = True has no effect in transformers: its code of gte does not read it; the models' "
+            f"own code multiplies the score by ln n / ln {keys.number(longest):g}, n the tokens of the text"
+        )
 
 
 def grok_temperature(layer: Layer, head_dim: int) -> Term | None:

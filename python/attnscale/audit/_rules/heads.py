@@ -62,7 +62,7 @@ def stated(name: str, usual: int | None = None) -> Callable[[Layer], int]:
     return lambda layer: layer.keys.size(name, default=usual)
 
 
-def divided(**usual: int) -> Callable[[Layer], int]:
+def divided(**usual: int | None) -> Callable[[Layer], int]:
     """The rule that divides a width of the config by a number of heads, with these names and defaults."""
     (width, wide), (heads, many) = usual.items()
 
@@ -246,9 +246,9 @@ def unless_flag(name: str) -> Callable[[Layer], bool]:
     return lambda layer: not layer.keys.flag(name)
 
 
-def if_set(name: str, value: str) -> Callable[[Layer], bool]:
-    """The rule that holds where a key of the config has this value."""
-    return lambda layer: bool(layer.keys.get(name) == value)
+def if_set(name: str, value: str, usual: str | None = None) -> Callable[[Layer], bool]:
+    """The rule that holds where a key of the config, or else the usual value, is this value."""
+    return lambda layer: bool(layer.keys.get(name, usual) == value)
 
 
 def sliding_or_forced(layer: Layer) -> bool:

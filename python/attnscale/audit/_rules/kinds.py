@@ -68,9 +68,22 @@ def layer_kinds(keys: Keys, count: int, family: Family) -> list[str]:
             continue
         if not isinstance(given, (list, tuple)) or not all(isinstance(kind, str) for kind in given):
             raise ConfigError(f"{name} must be a list of names, got {shown(given)}")
+        given = _without_predicted(keys, name, given, count)
         check_length(name, given, count)
         return family.listed([_OLDER.get(str(kind), str(kind)) for kind in given])
     return family.kinds(keys, count)
+
+
+def _without_predicted(keys: Keys, name: str, given: Sequence[str], count: int) -> Sequence[str]:
+    """The list without the layers that predict further tokens, which files of EXAONE 4.5 list, too."""
+    more = keys.get("num_nextn_predict_layers")
+    if not isinstance(more, int) or more < 1 or len(given) != count + more:
+        return given
+    keys.doubt(
+        f"{name} has {len(given)} entries for {count} layers: the last {more} are those of "
+        f"num_nextn_predict_layers, and transformers refuses such a list"
+    )
+    return given[:count]
 
 
 def check_length(name: str, given: Sequence[object], count: int, *, may_be_longer: bool = False) -> None:

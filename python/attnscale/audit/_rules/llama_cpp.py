@@ -8,7 +8,7 @@ score in llama-graph.cpp, and special rules of an architecture in its file of sr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..._base.checks import shown
@@ -40,7 +40,7 @@ from .llama_cpp_rope import (
     said,
     term,
 )
-from .llama_cpp_table import OTHER_KEYS, SCORE_KEYS, WITHOUT_EFFECT, Sliding
+from .llama_cpp_table import OTHER_KEYS, SCORE_KEYS, WITHOUT_EFFECT, Architecture, Sliding
 
 
 def family_of(keys: Keys) -> Family:
@@ -307,14 +307,16 @@ def _gemma(layers_of_27b: int) -> Callable[[Layer, int], Term]:
     return base
 
 
+#: Number of layers of the largest Gemma 2 and 3.
+_DEPTHS = {"gemma2": 46, "gemma3": 62}
+
 _BASES: Mapping[str, Callable[[Layer, int], Term]] = {
     "standard": _standard,
     "unscaled": _unscaled,
     "stated": _stated,
     "over head_dim": lambda layer, size: term(layer, MuP(), layer.head_size),
     "grok": _grok,
-    "gemma2": _gemma(46),
-    "gemma3": _gemma(62),
+    **{name: _gemma(layers) for name, layers in _DEPTHS.items()},
 }
 
 
@@ -402,7 +404,20 @@ def _notes(keys: Keys) -> tuple[str, ...]:
         notes.append(
             f"a bias that grows with the distance is added to the score (ALiBi; max_alibi_bias: {origin})"
         )
-    return (*notes, *row.notes)
+    return (*notes, *row.notes, *_not_in_files(keys, row))
+
+
+def _not_in_files(keys: Keys, row: Architecture) -> Iterator[str]:
+    """Remarks on keys of a config that a file of the architecture cannot hold."""
+    if row.base in _DEPTHS:
+        depth = _DEPTHS[row.base]
+        yield (
+            "query_pre_attn_scalar is not in the file: llama.cpp takes embedding_length / "
+            f"attention.head_count at {depth} layers and attention.key_length at any other number"
+        )
+    if row.rotates != "none" and rope_parameters(keys)["full"]["rope_type"] == "yarn":
+        lost = "attention_factor" if row.weighs else "attention_factor, mscale or mscale_all_dim"
+        yield f"YaRN: {lost} of the config is not in the file: llama.cpp computes the factor"
 
 
 def warnings_of(keys: Keys) -> list[str]:

@@ -29,6 +29,9 @@ _ORIGINAL = "original_max_position_embeddings"
 _UNSCALED = ("default", "linear", "dynamic", "llama3", "proportional", "axial", "mrope", "xdrope", "original")
 _LONGROPE = ("longrope", "su")
 
+#: Model types whose own code has a type "ntk", a changed base.
+_NTK_TYPES = ("new",)
+
 #: Parameters that only matter for rotary positions of a type other than the plain one.
 _FACTORS = (
     "factor",
@@ -69,13 +72,14 @@ def _rope(keys: Keys, given: Mapping[str, Any], name: str, *, by_kind: bool) -> 
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind == "deepseek_yarn" and keys.kind == "sarvam_mla":
         kind = "yarn"  # the reading of older files by its own configuration
-    if not isinstance(kind, str) or kind not in (*_UNSCALED, *SCALED):
+    known_here = (*_UNSCALED, *SCALED, *(("ntk",) if keys.kind in _NTK_TYPES else ()))
+    if not isinstance(kind, str) or kind not in known_here:
         known = ", ".join((*_UNSCALED[:6], "longrope", "yarn"))
         raise ConfigError(f"{name}.rope_type must be one of {known}, got {shown(kind)}")
     if kind == "su" or (kind == "yarn" and keys.kind in ("phi3", "phi4_multimodal")):
         kind = "longrope"  # the reading of older files by Phi-3's own configuration
     rope = Rope(kind, {**given, **_original_length(keys, given, by_kind=by_kind)}, name)
-    if kind in ("linear", "dynamic", "llama3"):
+    if kind in ("linear", "dynamic", "llama3", "ntk"):
         rope.number("factor")  # without effect here, but a wrong one is an error of the config
     return rope
 

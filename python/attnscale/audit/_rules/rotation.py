@@ -45,6 +45,7 @@ _SCALING: dict[str, tuple[str, ...]] = {
     "proportional": ("factor",),
     "dynamic": ("factor", "alpha"),
     "xdrope": ("factor", "alpha"),
+    "ntk": ("factor", "mixed_b"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor", "beta_fast", "beta_slow", "truncate"),
     "longrope": ("short_factor", "long_factor"),

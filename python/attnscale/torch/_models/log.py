@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 class AttentionLog(Tabled):
     """Statistics of the rows of attention in every layer; :func:`record` makes and fills it.
 
-    Keys are names of the modules that call attention, as in the model's ``named_modules()``. A module that is
-    called again within one pass of the model has "#" and the number of the call after its name: "layer",
-    "layer#1", "layer#2".
+    Keys are names of the modules that call attention, as in the model's ``named_modules()``; a Bridge of
+    TransformerLens has its own, "blocks.0.attn". A module that is called again within one pass of the model
+    has "#" and the number of the call after its name: "layer", "layer#1", "layer#2".
 
     Attributes
     ----------

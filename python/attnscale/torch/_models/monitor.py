@@ -19,6 +19,7 @@ from ..._base.text import by_reason, counted, to_csv
 from ..._files.whole import write_whole
 from .by_name import layer_numbers
 from .calls import SeenCall
+from .naming import named_modules
 from .record import why_nothing
 from .tally import Alarm, Limits, Tally, told
 from .watch import Watch
@@ -180,7 +181,7 @@ class Monitor(Tabled):
         if not found:
             name = type(self._model).__name__
             raise ValueError(f"no attention of {name} was recorded in step {number}: {why}")
-        known = {name: place for place, (name, _) in enumerate(self._model.named_modules())}
+        known = {name: place for place, name in enumerate(named_modules(self._model))}
         self.modules = sorted({*self.modules, *found}, key=lambda name: _place_in(known, name))
         self.steps.append(number)
         self._recorded.append(found)

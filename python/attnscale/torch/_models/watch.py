@@ -35,6 +35,7 @@ from .._functional import attention_statistics
 from .axes import kin_of
 from .calls import Place, SeenCall
 from .fast_path import parts, with_padding_cut
+from .naming import named_modules
 from .operation import known
 from .operators import Following
 from .readings import Reading, of_flex, of_own, of_sdpa, of_weights
@@ -97,7 +98,7 @@ class Watch:
     def open(self) -> None:
         """Watch every pass of this thread that begins from now on."""
         self._thread, self.missed_a_thread = threading.get_ident(), False
-        named = dict(self._model.named_modules())
+        named = named_modules(self._model)
         self.modules = {*named.values()}
         for name, module in named.items():
             for hook in (

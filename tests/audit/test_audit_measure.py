@@ -107,6 +107,16 @@ def test_an_untouched_model_multiplies_what_its_config_says(kind: str) -> None:
             )
 
 
+@pytest.mark.parametrize("adjacent", [True, False])
+def test_pairs_that_a_key_chooses(adjacent: bool) -> None:
+    model, config = built("deepseek_v3", **LATENT, rope_interleave=adjacent, num_hidden_layers=1)
+    found = at.audit.measure(model, config=config)
+    assert found.differences == ()
+    assert found[0].pairing == ("adjacent" if adjacent else "halves")
+    (other,) = at.audit.measure(model, config={**config, "rope_interleave": not adjacent}).differences
+    assert other.what == "pairs"
+
+
 def test_a_config_that_changes_after_the_model_is_built_is_seen_in_one_line() -> None:
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
     model = LlamaModel(LlamaConfig(**sizes, vocab_size=100))

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The first layer of two runs that differs by more than rounding, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ._causes import JUMP, Cause, Found, by_option, of_input, of_projection, of_values, structured
+from ._pair import EPSILON, Pair
+
+#: Largest relative difference of scores that rounding of weights to 4 bits makes in a layer.
+_LARGEST = 0.25
+#: Largest difference of an input of the first layer that may be rounding.
+_OTHER_INPUT = 0.3
+#: Relative differences of scores up to which each type is named.
+_TYPES = (
+    (1e-5, "float32"),
+    (1.2e-3, "float16"),
+    (5.5e-3, "bfloat16"),
+    (3e-2, "8 bits"),
+    (0.4, "4 bits"),
+)
+
+
+class Noise(NamedTuple):
+    """Relative size of the differences that no cause explains, and the rounding that has such a size."""
+
+    size: float
+    said: str
+
+
+def judge(pairs: Sequence[Pair]) -> tuple[Cause | None, Noise]:
+    """The cause of the first difference that is no rounding, or None; and the noise."""
+    level = max(max(pair.epsilon for pair in pairs), 3e-6)
+    for index, pair in enumerate(pairs):
+        known = {name: each or 0.0 for name, each in pair.differences.items()}
+        if known["input"] > (JUMP * level if index else max(JUMP * level, _OTHER_INPUT)):
+            return of_input(pair).at(pair), _noise(pairs[: index or 1])
+        here = max(level, known["input"])
+        if (found := _of_layer(pairs[index:], known, here)) is not None:
+            left = _left(found, pair)
+            return found.at(pair), _named(left, pair) if left else _noise(pairs[: index + 1])
+        level = max(here, *known.values())
+    return None, _noise(pairs)
+
+
+def _of_layer(pairs: Sequence[Pair], known: dict[str, float], level: float) -> Found | None:
+    """The cause in the first of these layers, which all differ less before it than `level`."""
+    pair = pairs[0]
+    if known["scores"] > pair.epsilon / 8 and (found := structured(pair, level)) is not None:
+        return found
+    if (found := by_option(pair)) is not None:
+        return found
+    if known["scores"] > JUMP * level and not _is_rounding(pairs, "scores"):
+        return of_projection(pair, level)
+    if known["output"] > JUMP * max(level, known["scores"]) and not _is_rounding(pairs, "output"):
+        return of_values(pair)
+    return None
+
+
+def _is_rounding(pairs: Sequence[Pair], what: str) -> bool:
+    """Whether a difference is small, and alike in all heads and in the layers after it."""
+    size = pairs[0].differences[what] or 0.0
+    by_head = pairs[0].by_head
+    if size > _LARGEST or (what == "scores" and by_head.max() > JUMP / 2 * np.median(by_head)):
+        return False
+    later = [_own(pair, what) for pair in pairs[1:]]
+    return not later or max(later) > size / 4
+
+
+def _own(pair: Pair, what: str) -> float:
+    """The part of a difference that does not come with the input of the layer."""
+    known = pair.differences
+    before = known["input"] or 0.0
+    if what == "output":
+        before = max(before, known["scores"] or 0.0)
+    return float(np.sqrt(max((known[what] or 0.0) ** 2 - 2 * before**2, 0.0)))
+
+
+def _left(found: Found, pair: Pair) -> float:
+    """Relative difference of the scores that the cause leaves."""
+    share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order", "one head") else 0.0
+    explained = found.kind == "projection"
+    return 0.0 if explained else pair.differences["scores"] * max(1 - share, 0.0) ** 0.5  # type: ignore[operator]
+
+
+def _noise(pairs: Sequence[Pair]) -> Noise:
+    """The noise of the first layer whose scores differ, if it is of a known type."""
+    for pair in pairs:
+        if size := pair.differences["scores"] or 0.0:
+            return _named(size, pair)
+    return Noise(0.0, "none")
+
+
+def _named(size: float, pair: Pair) -> Noise:
+    if not size:
+        return Noise(0.0, "none")
+    coarse = next((name for name in ("bfloat16", "float16") if name in (pair.a.dtype, pair.b.dtype)), None)
+    if coarse is not None and size < 6 * EPSILON[coarse]:
+        return Noise(size, f"rounding as of {coarse}")
+    name = next((name for most, name in _TYPES if size < most), None)
+    return Noise(size, "more than rounding" if name is None else f"rounding as of {name}")

@@ -37,12 +37,12 @@ def judge(pairs: Sequence[Pair]) -> tuple[Cause | None, Noise]:
     level = max(max(pair.epsilon for pair in pairs), 3e-6)
     for index, pair in enumerate(pairs):
         known = {name: each or 0.0 for name, each in pair.differences.items()}
-        if known["input"] > (JUMP * level if index else max(JUMP * level, _OTHER_INPUT)):
-            return of_input(pair).at(pair), _noise(pairs[: index or 1])
+        if pair.usual_input > (JUMP * level if index else max(JUMP * level, _OTHER_INPUT)):
+            return of_input(pair).at(pair), _noise(pairs[:index])
         here = max(level, known["input"])
         if (found := _of_layer(pairs[index:], known, here)) is not None:
             left = _left(found, pair)
-            return found.at(pair), _named(left, pair) if left else _noise(pairs[: index + 1])
+            return found.at(pair), _named(left, pair) if left else _noise(pairs[:index])
         level = max(here, *known.values())
     return None, _noise(pairs)
 
@@ -81,10 +81,13 @@ def _own(pair: Pair, what: str) -> float:
 
 
 def _left(found: Found, pair: Pair) -> float:
-    """Relative difference of the scores that the cause leaves."""
-    share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order", "one head") else 0.0
-    explained = found.kind == "projection"
-    return 0.0 if explained else pair.differences["scores"] * max(1 - share, 0.0) ** 0.5  # type: ignore[operator]
+    """Relative difference of the scores that the cause leaves; 0 if that cannot be told."""
+    if found.kind == "projection":
+        return 0.0
+    if found.kind == "one head":
+        return float(np.median(np.delete(pair.by_head, found.heads)))
+    share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order") else 0.0
+    return (pair.differences["scores"] or 0.0) * max(1 - share, 0.0) ** 0.5
 
 
 def _noise(pairs: Sequence[Pair]) -> Noise:

@@ -71,6 +71,15 @@ class Pair:
         return {**found, "scores": relative(*self.scores)}
 
     @cached_property
+    def usual_input(self) -> float:
+        """Median over the rows of the relative difference of the input: few rows, as those that another
+        expert got, do not count."""
+        here, there = self.a.input, self.b.input
+        if here is None or there is None or here.shape != there.shape:
+            return 0.0
+        return float(np.median([relative(x, y) for x, y in zip(here, there, strict=True)]))
+
+    @cached_property
     def divergence(self) -> Array | None:
         """Kullback-Leibler divergence of each head in nats, mean over its rows; None if weights are unknown.
 

@@ -76,9 +76,11 @@ def rotated(pair: Pair) -> Iterator[Rotation]:
         (a.key.astype(np.float64), b.key.astype(np.float64)),
     )
     found = [each for block in _blocks(sides) for each in _of_pairs(pair, sides, block)]
-    if found:
-        yield max(found, key=lambda each: each.fit)
-    yield from _of_any_form(pair, sides)
+    best = max(found, key=lambda each: each.fit, default=None)
+    if best is not None and best.fit >= _LIMIT:
+        yield best
+    else:
+        yield from _of_any_form(pair, sides)
 
 
 def _blocks(sides: _Sides) -> list[_Block]:

@@ -265,6 +265,8 @@ def rotation(rng: np.random.Generator, made: Model, layer: int) -> str:
     module = made.attention(layer)
     if way == "pairs":
         _rotate_other_pairs(made, module)
+    elif way == "partial":
+        _rotate_half_of_the_channels(made, module)
     elif way == "query":
         _rotate_query_apart(module, int(rng.integers(1, 4)))
     else:
@@ -272,30 +274,24 @@ def rotation(rng: np.random.Generator, made: Model, layer: int) -> str:
     return way
 
 
-def _angles(x: Any, channels: int, base: float, stretch: float, *, neighbours: bool) -> tuple[Any, Any]:
+def _angles(family: str, x: Any, channels: int, base: float, stretch: float) -> tuple[Any, Any]:
+    """Cosines and sines for the rows of x, as the function of the family takes them."""
     speeds = base ** (-torch.arange(0, channels, 2) / channels)
     angles = torch.outer(torch.arange(x.shape[1]) / stretch, speeds)
-    angles = angles.repeat_interleave(2, -1) if neighbours else torch.cat([angles, angles], -1)
+    if family != "gpt_oss":  # which takes one for each pair
+        angles = angles.repeat_interleave(2, -1) if family == "cohere2" else torch.cat([angles, angles], -1)
     return angles.cos()[None].to(x.dtype), angles.sin()[None].to(x.dtype)
 
 
 def _with_other_angles(made: Model, way: str, module: Any, args: Any, kwargs: Any) -> Any:
-    """Replace the angles of a layer: another base, stretched positions, or half the channels."""
+    """Replace the angles of a layer: those of another base, or of positions at half the distance."""
     x = kwargs.get("hidden_states", args[0] if args else None)
     cos, sin = kwargs["position_embeddings"]
-    if way == "partial":
-        still = torch.arange(cos.shape[-1] // 2) >= cos.shape[-1] // 4
-        still = still.repeat_interleave(2) if made.family == "cohere2" else torch.cat([still, still])
-        # The factor of YaRN stays on channels that do not rotate.
-        size = torch.sqrt(cos**2 + sin**2)
-        cos, sin = torch.where(still, size, cos), torch.where(still, 0, sin)
-    else:
-        size = torch.sqrt(cos[:, :1] ** 2 + sin[:, :1] ** 2)
-        base, stretch = (300.0, 1.0) if way == "base" else (10000.0, 2.0)
-        cos, sin = (
-            each * size for each in _angles(x, cos.shape[-1], base, stretch, neighbours=made.family == "cohere2")
-        )
-    return args, {**kwargs, "position_embeddings": (cos, sin)}
+    size = torch.sqrt(cos[:, :1] ** 2 + sin[:, :1] ** 2)
+    base, stretch = (300.0, 1.0) if way == "base" else (10000.0, 2.0)
+    channels = cos.shape[-1] * (2 if made.family == "gpt_oss" else 1)
+    other = _angles(made.family, x, channels, base, stretch)
+    return args, {**kwargs, "position_embeddings": tuple(each * size for each in other)}
 
 
 def _in_place_of_rope(module: Any, rope: Any) -> None:
@@ -322,6 +318,19 @@ def _rotate_query_apart(module: Any, off: int) -> None:
     def rope(own: Any, query: Any, key: Any, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
         rolled = [each.roll(-off, -2) for each in (cos, sin)]
         return own(query, key, *rolled, *args, **kwargs)[0], own(query, key, cos, sin, *args, **kwargs)[1]
+
+    _in_place_of_rope(module, rope)
+
+
+def _rotate_half_of_the_channels(made: Model, module: Any) -> None:
+    """The first half of the channels rotates, with as many speeds as it has pairs."""
+
+    def rope(own: Any, query: Any, key: Any, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
+        half = query.shape[-1] // 2
+        angles = _angles(made.family, cos, half, 10000.0, 1.0)
+        found = own(query[..., :half], key[..., :half], *angles, *args, **kwargs)
+        rests = (query[..., half:], key[..., half:])
+        return tuple(torch.cat([x, rest], -1) for x, rest in zip(found, rests, strict=True))
 
     _in_place_of_rope(module, rope)
 

@@ -161,6 +161,12 @@ def load(name: str, options: argparse.Namespace) -> Reader:
     return found
 
 
+def model_of(folder: Path) -> Any:
+    """The model of transformers in a folder, in the type of its weights."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return _read(str(folder), {}, with_text=False)[1]
+
+
 def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any, Any]:
     """The tokenizer, or None without a text, and the model."""
     try:
@@ -177,7 +183,8 @@ def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any,
     try:
         # By default transformers would ask at the terminal whether to run the model's own code.
         tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False) if with_text else None
-        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
+        model = AutoModel.from_pretrained(name, trust_remote_code=False).eval()
+        model = model.to(**place) if place else model
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"

@@ -14,8 +14,8 @@ from .._base.text import counted
 from ._pair import Array, Pair, relative
 from ._rotation import rotated
 
-#: Least share of the difference that a cause must explain.
-MOST = 0.6
+#: Least share of the difference that a cause must explain if noise explains the rest, and if not.
+MOST, NEARLY_ALL = 0.6, 0.98
 #: Greatest ratio of a difference to the noise beside it that passes for noise.
 JUMP = 6.0
 
@@ -79,7 +79,10 @@ def structured(pair: Pair, level: float) -> Found | None:
     """The cause that explains most of a difference of the scores; of equal ones that with fewest numbers."""
     if (one := _one_head(pair, level)) is not None:
         return one
-    found = [each for make in (_scales, _order, rotated_as) for each in make(pair) if each.fit >= MOST]
+    size = pair.differences["scores"] or 0.0
+    noise = (JUMP * level / size) ** 2 if size else 0.0  # the share that noise may have
+    least = max(MOST, min(NEARLY_ALL, 1 - noise))
+    found = [each for make in (_scales, _order, rotated_as) for each in make(pair) if each.fit >= least]
     if not found:
         return None
     best = max(each.fit for each in found)

@@ -16,13 +16,10 @@ _LARGEST = 0.25
 #: Largest difference of an input of the first layer that may be rounding.
 _OTHER_INPUT = 0.3
 #: Relative differences of scores up to which each type is named.
-_TYPES = (
-    (1e-5, "float32"),
-    (1.2e-3, "float16"),
-    (5.5e-3, "bfloat16"),
-    (3e-2, "8 bits"),
-    (0.4, "4 bits"),
-)
+_TYPES = ((1e-5, "float32"), (1.8e-3, "float16"), (6e-3, "bfloat16"))
+#: Relative difference of scores by weights of 8 bits; each bit less doubles it.
+_OF_8_BITS = 0.009
+_FEWEST_BITS = 3
 
 
 class Noise(NamedTuple):
@@ -62,13 +59,20 @@ def _of_layer(pairs: Sequence[Pair], known: dict[str, float], level: float) -> F
 
 
 def _is_rounding(pairs: Sequence[Pair], what: str) -> bool:
-    """Whether a difference is small, and alike in all heads and in the layers after it."""
-    size = pairs[0].differences[what] or 0.0
+    """Whether a difference is small, alike in all heads, and made again by the layers after it.
+
+    A layer whose input differs more tells nothing; without another, queries and keys must differ alike.
+    """
+    known = pairs[0].differences
+    size = known[what] or 0.0
     by_head = pairs[0].by_head
     if size > _LARGEST or (what == "scores" and by_head.max() > JUMP / 2 * np.median(by_head)):
         return False
-    later = [_own(pair, what) for pair in pairs[1:]]
-    return not later or max(later) > size / 4
+    later = [_own(pair, what) for pair in pairs[1:] if (pair.differences["input"] or 0.0) <= size]
+    if later:
+        return max(later) > size / 4
+    sides = [known["query"] or 0.0, known["key"] or 0.0]
+    return what == "scores" and min(sides) >= max(sides) / 3
 
 
 def _own(pair: Pair, what: str) -> float:
@@ -104,5 +108,6 @@ def _named(size: float, pair: Pair) -> Noise:
     coarse = next((name for name in ("bfloat16", "float16") if name in (pair.a.dtype, pair.b.dtype)), None)
     if coarse is not None and size < 6 * EPSILON[coarse]:
         return Noise(size, f"rounding as of {coarse}")
-    name = next((name for most, name in _TYPES if size < most), None)
-    return Noise(size, "more than rounding" if name is None else f"rounding as of {name}")
+    bits = min(8, round(8 - np.log2(size / _OF_8_BITS)))
+    name = next((name for most, name in _TYPES if size < most), f"{bits} bits")
+    return Noise(size, f"rounding as of {name}" if bits >= _FEWEST_BITS else "more than rounding")

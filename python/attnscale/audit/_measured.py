@@ -233,7 +233,7 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
         if differences and config is None:
             more.append("most of a config is read when the model is built: a later change has no effect")
     return MeasuredPlan(
-        type(model).__name__,
+        found.name,
         tuple(layers),
         plan,
         tuple(differences),

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._base.text import grouped
 from ..laws import LatentScale
+from ._angles import Rotation
 from ._layer import Channels, LayerPlan
-from ._measured_layer import MeasuredLayer
+from ._measured_layer import MeasuredLayer, Turns
 from ._rules.pairing import pairing_of
 from ._scale_plan import ScalePlan
 from ._slips import NO_FACTOR, NOT_TURNED, SCALINGS, UNSCALED, angle_slips, score_slips, unscaled_rotation
@@ -24,10 +25,14 @@ from ._text import named
 
 #: Smallest relative difference of two multipliers, and of two angles in rad, that counts.
 _LEAST, _LEAST_ANGLE = 2e-4, 1e-3
+#: Function from the tokens of a text to the rotation of each pair from one position to the next, in rad.
+Frequencies: TypeAlias = Callable[[int], NDArray[np.float64] | None]
 #: Name of the slip of a multiplier that does not depend on the position.
 NOT_TEMPERED = "temperature by position not applied"
 #: Significant bits of types in which a model may keep its frequencies.
 _TYPES = {"bfloat16": 8, "float16": 11}
+#: Relative spacing of numbers of single precision, about.
+_SINGLE = 1e-6
 #: Error of an angle beyond which a pair tells nothing, in rad.
 _VAGUE = 0.1
 
@@ -40,10 +45,11 @@ class MeasuredDifference:
     ----------
     layers : tuple of int
     what : str
-        "rotated", "unrotated" (the multiplier of those channels), "angles" (of rotary positions, in rad from
+        "rotated", "unrotated" (the multiplier of those channels), "factor by channel", "factor by head",
+        "growth of keys" (with their position), "angles" and "angles of keys" (of rotary positions, in rad from
         one position to the next, of the pair of channels that differs most), "pairs" (channels that turn
-        together), "softcap", "window" (largest number of keys of a query), "sink", "channels" or
-        "factor by channel".
+        together), "softcap", "window" (largest number of keys of a query), "sink", "causal" and "bias" (other
+        than in most layers) or "channels".
     position : int or None
         First measured position with a difference; None where it does not depend on the position.
     measured, config : float, bool, str or None
@@ -84,10 +90,20 @@ class MeasuredDifference:
                 f"{self.config:.6g} ({self.ratio:.4f} times){slip}"
             )
         what = _NAMES.get(self.what, self.what)
-        return f"{where}: {what}: {said(self.measured)} in the model, {said(self.config)} in the config{slip}"
+        here, there = (said(each) for each in (self.measured, self.config))
+        if here == there:
+            here, there = (f"{each:.9g}" for each in (self.measured, self.config))
+        return f"{where}: {what}: {here} in the model, {there} in the config{slip}"
 
 
-_NAMES = {"angles": "rotation, rad a position", "pairs": "pairs of channels", "softcap": "soft-cap"}
+_NAMES = {
+    "angles": "rotation, rad a position",
+    "angles of keys": "rotation of keys, rad a position",
+    "pairs": "pairs of channels",
+    "softcap": "soft-cap",
+    "causal": "later keys are hidden",
+    "bias": "numbers added to scores",
+}
 
 
 def said(value: Any) -> str:
@@ -107,6 +123,9 @@ def differences_from(
     found: list[MeasuredDifference] = []
     remarks: list[str] = []
     usual = _usual(layers)
+    beyond = [each.index for each in layers if each.index >= len(plan)]
+    if beyond:
+        remarks.append(f"layers {named(beyond)} were not compared: the config has {len(plan)} layers")
     for layer in layers:
         if layer.reason or layer.index >= len(plan):
             continue
@@ -114,12 +133,13 @@ def differences_from(
         if asked.refusal is not None:
             remarks.append(f"the config does not say the scale of layers like {layer.index}: {asked.refusal}")
             continue
-        pairing = pairing_of(plan.model_type, asked.rotation) or usual
+        known = pairing_of(plan.model_type, asked.rotation)
+        alike = usual._replace(pairing=known) if known else usual
         against = min(
             (_Against(plan, each, layer, config) for each in _without_latents(asked)),
-            key=lambda each: len(each.differences(pairing)),
+            key=lambda each: len(each.differences(alike)),
         )
-        found += against.differences(pairing)
+        found += against.differences(alike)
         remarks += against.remarks
     return _joined(found), list(dict.fromkeys(remarks))
 
@@ -132,11 +152,27 @@ def _without_latents(plan: LayerPlan) -> Iterator[LayerPlan]:
             yield replace(plan, terms=tuple(term for term in plan.terms if term not in left_out))
 
 
-def _usual(layers: Iterable[MeasuredLayer]) -> str:
-    """The pairing of more than half of the layers."""
-    count = Counter(each.pairing for each in layers if not each.reason and each.pairing)
-    most = count.most_common(1)
-    return most[0][0] if most and 2 * most[0][1] > count.total() else ""
+class _Usual(NamedTuple):
+    """Facts of more than half of the layers, where a config has no key for them."""
+
+    pairing: str
+    is_causal: bool | None
+    bias: bool | None
+
+
+def _usual(layers: Iterable[MeasuredLayer]) -> _Usual:
+    """Facts of most layers; empty or None where there is no majority."""
+    there = [each for each in layers if not each.reason]
+
+    def most(values: list[Any], none: Any) -> Any:
+        first = Counter(values).most_common(1)
+        return first[0][0] if first and 2 * first[0][1] > len(values) else none
+
+    return _Usual(
+        most([each.pairing for each in there if each.pairing], ""),
+        most([each.is_causal for each in there], None),
+        most([each.bias for each in there], None),
+    )
 
 
 def _joined(found: list[MeasuredDifference]) -> list[MeasuredDifference]:
@@ -162,30 +198,33 @@ class _Against:
         self._near = max(_LEAST, layer.rounding)
         self.remarks: list[str] = []
 
-    def differences(self, pairing: str) -> list[MeasuredDifference]:
+    def differences(self, usual: _Usual) -> list[MeasuredDifference]:
         """All differences, with the slips that explain them."""
         self.remarks.clear()
         if self._plan.head_dim != self._layer.head_dim:
             return [self._found("channels", None, self._layer.head_dim, self._plan.head_dim)]
-        scores, angles = list(self._scores()), self._angles()
+        scores = list(self._scores())
+        uneven = any(each.what == "factor by channel" for each in scores)
+        angles = None if uneven else self._angles()
+        if uneven:
+            self.remarks.append("rotation was not compared in layers with a factor by channel")
         score_slip = self._score_slip() if any(each.position == 0 for each in scores) else ""
-        angle_slip = angles.slip if angles is not None else ""
-        name = self._name(score_slip, angle_slip)
+        name = self._name(score_slip, None if angles is None else angles.slip)
         found = [each if each.position else replace(each, slip=score_slip and name) for each in scores]
-        found += [] if angles is None else [replace(angles, slip=angle_slip and name)]
-        return [*found, *self._pairs(pairing), *self._others()]
+        found += [] if angles is None else [replace(angles, slip=angles.slip and name)]
+        return [*found, *self._pairs(usual.pairing), *self._others(), *self._unlike(usual)]
 
     def _found(
         self, what: str, position: int | None, measured: Any, config: Any, slip: str = ""
     ) -> MeasuredDifference:
         return MeasuredDifference((self._layer.index,), what, position, measured, config, slip)
 
-    def _name(self, score: str, angle: str) -> str:
-        """One name for what happened to the multiplier and to the angles."""
+    def _name(self, score: str, angle: str | None) -> str:
+        """One name for what happened to the multiplier and to the angles, which are None if as asked."""
         scaling = SCALINGS.get(self._plan.rotation.kind if self._plan.rotation else "", "scaling")
         if angle == UNSCALED and score in (NO_FACTOR, ""):
             return f"{scaling} not applied"
-        if score == NO_FACTOR and not angle:
+        if score == NO_FACTOR and angle is None:
             return f"{scaling} turns channels, and does not multiply the score"
         return ", ".join(dict.fromkeys(each for each in (score, angle) if each))
 
@@ -218,6 +257,15 @@ class _Against:
                     slip = NOT_TEMPERED if position and self._is_constant(channels) else ""
                     yield self._found(channels, position, value, asked, slip)
                     break
+        heads = self._layer.by_head
+        if max(heads) - min(heads) > 4 * self._near * max(map(abs, heads)):
+            ends = f"{heads[0]:.6g} in the first head, {heads[-1]:.6g} in the last"
+            yield self._found("factor by head", None, ends, "one for all")
+        for position, turns in self._layer.key.items():
+            growth = float(np.median(turns.growth))
+            if abs(growth - 1) > self._near:
+                yield self._found("growth of keys", position, growth, 1.0)
+                break
 
     def _by_position(self, channels: Channels, middle: float) -> Iterator[tuple[int, float]]:
         """Measured multipliers by position, as far as the plan answers for one."""
@@ -270,53 +318,57 @@ class _Against:
             return self._found(
                 "angles", None, self._first_angle(), 0.0, "rotated, where the config has no positions"
             )
-        gaps = self._gaps(lambda length: rotation.frequencies(length))
-        if gaps is None or not gaps:
-            return None
-        nearest = min(position for _, position, _, _ in gaps)  # where an angle has no whole turns
-        pair, position, seen, asked = max(
-            (each for each in gaps if each[1] == nearest), key=lambda each: abs(_turned(each[2] - each[3]))
-        )
-        slip = self._angle_slip(rotation)
-        frequency = rotation.frequencies(position + 1)
-        assert frequency is not None
-        gap = _turned(seen - asked) / position
-        return self._found("angles", None, float(frequency[pair] + gap), float(frequency[pair]), slip)
+        for what, side in (("angles", layer.query), ("angles of keys", layer.key)):
+            if gaps := self._gaps(rotation.frequencies, side):
+                return self._of_gaps(what, rotation, side, gaps)
+        return None
+
+    def _of_gaps(
+        self, what: str, rotation: Rotation, side: Mapping[int, Turns], gaps: list[_Gap]
+    ) -> MeasuredDifference:
+        """The largest gap at the position nearest to 0, where an angle has no whole turns."""
+        nearest = min(each.position for each in gaps)
+        most = max((each for each in gaps if each.position == nearest), key=_Gap.size)
+        frequencies = rotation.frequencies(most.position + 1)
+        assert frequencies is not None
+        asked = float(frequencies[most.pair])
+        seen = asked + _turned(most.seen - most.asked) / most.position
+        seen = 0.0 if abs(seen) < 1e-12 else seen
+        return self._found(what, None, seen, asked, self._angle_slip(rotation, side))
 
     def _first_angle(self) -> float:
         turns = next(iter(self._layer.query.values()))
         return float(np.nanmax(np.abs(turns.angles)))
 
-    def _angle_slip(self, rotation: Any) -> str:
+    def _angle_slip(self, rotation: Rotation, side: Mapping[int, Turns]) -> str:
         unscaled = unscaled_rotation(self._plan, self._whole)
         for name, angles in angle_slips(self._config, self._plan, self._whole, unscaled).items():
-            gaps = self._gaps(lambda length, angles=angles: angles)
-            if gaps is not None and not gaps:
+            if self._gaps(lambda length, angles=angles: angles, side) == []:
                 return name
         if not self._layer.turning.any():
             return NOT_TURNED
         for name, bits in _TYPES.items():
-            gaps = self._gaps(lambda length, bits=bits: _rounded(rotation.frequencies(length), bits))
-            if gaps is not None and not gaps:
+            rounded = self._gaps(lambda length, bits=bits: _rounded(rotation.frequencies(length), bits), side)
+            if rounded == []:
                 return f"frequencies rounded to {name}"
         return ""
 
-    def _gaps(self, frequencies: Any) -> list[tuple[int, int, float, float]] | None:
-        """(pair, position, angle seen, angle asked) of pairs that differ; None where nothing can be told."""
+    def _gaps(self, frequencies: Frequencies, side: Mapping[int, Turns]) -> list[_Gap] | None:
+        """Pairs of queries, or keys, with another angle; None where nothing can be told."""
         found, told = [], False
-        for position, turns in self._layer.query.items():
+        for position, turns in side.items():
             asked = frequencies(position + 1)
             if asked is None:
                 return None
             for pair, channel in self._places(len(asked)):
                 want = float(asked[pair] * position)
-                error = _LEAST_ANGLE + 8 * self._layer.rounding + abs(want) * 4e-7
-                if error > _VAGUE:
+                error = _LEAST_ANGLE + 2 * float(turns.blur[channel]) + abs(want) * 4e-7
+                seen = float(turns.angles[channel])  # NaN if it turns with an unknown partner
+                if error > _VAGUE or (np.isnan(seen) and self._layer.rounding > _SINGLE):
                     continue
                 told = True
-                seen = float(turns.angles[channel])  # NaN if it turns with an unknown partner
                 if not abs(_turned(seen - want)) <= error:
-                    found.append((pair, position, float(np.nan_to_num(seen)), want))
+                    found.append(_Gap(pair, position, float(np.nan_to_num(seen)), want))
         return found if told else None
 
     def _places(self, pairs: int) -> Iterator[tuple[int, int]]:
@@ -345,6 +397,26 @@ class _Against:
             yield self._found("window", None, layer.window, plan.window, slip)
         if layer.sink is not None and plan.sink != layer.sink:
             yield self._found("sink", None, layer.sink, plan.sink, "" if layer.sink else "sink absent")
+
+    def _unlike(self, usual: _Usual) -> Iterator[MeasuredDifference]:
+        """Facts without a key, other than in most layers."""
+        layer = self._layer
+        if usual.is_causal is not None and layer.is_causal != usual.is_causal:
+            yield self._found("causal", None, layer.is_causal, usual.is_causal, "other than in most layers")
+        if usual.bias is not None and layer.bias != usual.bias:
+            yield self._found("bias", None, layer.bias, usual.bias, "other than in most layers")
+
+
+class _Gap(NamedTuple):
+    """A pair of channels at a position: the angle that was seen, and the one that was asked for."""
+
+    pair: int
+    position: int
+    seen: float
+    asked: float
+
+    def size(self) -> float:
+        return abs(_turned(self.seen - self.asked))
 
 
 def _alike(seen: float | None, asked: float | None, near: float) -> bool:

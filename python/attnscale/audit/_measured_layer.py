@@ -27,6 +27,8 @@ class Turns(Protocol):
         What the position multiplies the channel by.
     left : ndarray, shape (channels,)
         The relative part of the channel that nothing explains.
+    blur : ndarray, shape (channels,)
+        The angle that rounding hides, in rad.
     """
 
     @property
@@ -37,6 +39,8 @@ class Turns(Protocol):
     def growth(self) -> NDArray[np.float64]: ...
     @property
     def left(self) -> NDArray[np.float64]: ...
+    @property
+    def blur(self) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +58,9 @@ class MeasuredLayer:
     scale : float
         The number that the call of attention multiplies its scores by.
     factors : ndarray, shape (channels,)
-        Everything that multiplies each channel of q . k at position 0, ``scale`` included.
+        Everything that multiplies each channel of q . k of the first head at position 0, ``scale`` included.
+    by_head : tuple of float
+        The median of the factors in the first and in the last head.
     rounding : float
         Relative spacing of the numbers of its type.
     softcap : float or None
@@ -82,6 +88,7 @@ class MeasuredLayer:
     way: str = ""
     scale: float = float("nan")
     factors: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+    by_head: tuple[float, ...] = ()
     rounding: float = 0.0
     softcap: float | None = None
     sees: int = 0
@@ -134,7 +141,7 @@ class MeasuredLayer:
     def pairing(self) -> Pairing:
         """Whether pairs are neighbours in the projection, "adjacent", or in its two halves."""
         there = np.flatnonzero(self.partners >= 0)
-        if not there.size:
+        if there.size < 3:  # one pair is both
             return ""
         distances = np.abs(self.features[there] - self.features[self.partners[there]])
         return "adjacent" if int(np.bincount(distances).argmax()) == 1 else "halves"

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..._base.checks import refusal
 from ..._base.text import by_reason
 from .._base.tensors import array, shows
 from .._models.by_name import layer_numbers, towers_of
@@ -22,7 +23,7 @@ from .._models.record import check_watched
 from .._plain.scores import Visible
 from ..nn._inputs import hidden_by, visible_by_place
 from .origins import Origin, origin_of
-from .passes import TOKENS, Output, SinksRead, Text, run
+from .passes import TOKENS, Output, SinksRead, Text, run, unwrapped
 from .turns import Turned, turned
 
 _Array = NDArray[np.float64]
@@ -42,6 +43,7 @@ class LayerFacts:
     reason: str = ""
     scale: float = math.nan
     factors: _Array = field(default_factory=lambda: np.empty(0))
+    by_head: tuple[float, ...] = ()
     rounding: float = 0.0
     softcap: float | None = None
     sees: int = 0
@@ -84,7 +86,10 @@ class _Seen:
 
 def measured(model: Any, positions: Sequence[int]) -> Measurement:
     """Facts of a model at positions, if it has attention that can be seen."""
+    model = unwrapped(model)
     check_watched(model)
+    if any(each.is_meta for each in model.parameters()):
+        raise refusal(NotImplementedError, "model", "must hold its weights, got some on the device meta")
     found = Measurement(model)
     found.run(positions)
     if not found.calls and not found.lost:
@@ -100,6 +105,7 @@ class Measurement:
         self._seen: dict[str, _Seen] = {}
         self.lost: dict[str, str] = {}
         self.passes, self.tokens = 0, TOKENS
+        self.name = type(model).__name__
 
     @property
     def calls(self) -> int:
@@ -197,6 +203,9 @@ class Measurement:
         for found, x, side in self._sides(call):
             if found.reason:
                 continue
+            if not bool(x.isfinite().all()):
+                found.notes.append(f"queries or keys are not finite at position {position}")
+                continue
             samples = []
             for head, origin in zip(_heads(x, call, side is found.query), side.origins, strict=True):
                 before = origin.values(kept)
@@ -292,11 +301,13 @@ def _layer(number: int, tower: str, seen: _Seen) -> LayerFacts:
     sides = (seen.query, seen.key)
     if seen.reason or not all(side.origins for side in sides):
         return replace(start, reason=seen.reason or "it was called otherwise in another pass")
-    by_query, by_key = (np.median([each.factors for each in side.origins], axis=0) for side in sides)
+    heads = range(len(seen.query.origins))
+    factors = [_product(seen, head) for head in heads]
     return replace(
         start,
         scale=seen.scale,
-        factors=seen.scale * by_query * by_key,
+        factors=factors[0],
+        by_head=tuple(float(np.median(each)) for each in factors),
         rounding=seen.rounding,
         softcap=None if seen.softcap is None else float(seen.softcap),
         sees=seen.sees,
@@ -307,3 +318,10 @@ def _layer(number: int, tower: str, seen: _Seen) -> LayerFacts:
         features=seen.query.origins[0].features,
         notes=tuple(dict.fromkeys(seen.notes)),
     )
+
+
+def _product(seen: _Seen, head: int) -> _Array:
+    """Everything that multiplies each channel of a chosen head."""
+    keys = seen.key.origins
+    key = keys[min(head, len(keys) - 1)]
+    return seen.scale * seen.query.origins[head].factors * key.factors

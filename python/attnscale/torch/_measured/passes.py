@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from ..._base.checks import refusal
@@ -43,7 +44,7 @@ class Text:
 
     def __init__(self, model: torch.nn.Module, seed: int = 0) -> None:
         self._model = model
-        self._accepted = inspect.signature(model.forward).parameters
+        self._accepted = _accepted(model)
         if "input_ids" not in self._accepted:
             raise refusal(
                 NotImplementedError,
@@ -82,6 +83,25 @@ class Text:
             if name in self._accepted:
                 given.setdefault(name, value)
         return {name: value for name, value in given.items() if name in self._accepted}
+
+
+def _accepted(model: torch.nn.Module) -> set[str]:
+    """Names of arguments that a model takes; one with ``**kwargs`` hands them to a model inside."""
+    outer = inspect.signature(model.forward).parameters
+    found = set(outer)
+    if "input_ids" in outer and any(each.kind is each.VAR_KEYWORD for each in outer.values()):
+        for module in model.modules():
+            inner = set(inspect.signature(module.forward).parameters)
+            if {"input_ids", "position_ids"} <= inner:
+                return found | inner
+    return found
+
+
+def unwrapped(model: Any) -> Any:
+    """The model itself, without what compiles it or runs replicas of it."""
+    if isinstance(model, (DataParallel, DistributedDataParallel)):
+        model = model.module
+    return getattr(model, "_orig_mod", model)
 
 
 def _words(model: torch.nn.Module) -> Tensor:
@@ -139,13 +159,15 @@ class SinksRead(TorchFunctionMode):
 
 
 def run(model: torch.nn.Module, arguments: Mapping[str, Any], show: Show) -> dict[str, str]:
-    """Run one pass; returns the modules whose attention could not be read, with the reason."""
+    """Run one pass; returns the modules whose attention was not shown, with the reason."""
     kept: list[Output] = []
     lost: dict[str, str] = {}
 
     def see(call: SeenCall) -> None:
         if call.kind == "self":
             show(call, kept)
+        else:
+            lose(str(call.place), "it attends to other rows")
         kept.clear()
 
     def lose(module: str, why: str) -> None:
@@ -176,12 +198,23 @@ def by_token(x: Tensor) -> Tensor | None:
 
 @contextmanager
 def _evaluated(model: torch.nn.Module) -> Iterator[None]:
-    """Block in which no module is in training, with its dropout."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
+    """Block in which no module is in training; afterwards numbers, buffers and modes are as before.
+
+    Rotary positions with dynamic scaling keep the longest text that they saw.
+    """
+    before = [(module, dict(module._buffers), _numbers(module)) for module in model.modules()]
+    for module in model.modules():
         module.training = False
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, buffers, numbers in before:
+            module._buffers.update(buffers)
+            for name, value in numbers.items():
+                if module.__dict__.get(name, value) is not value:
+                    module.__dict__[name] = value
+
+
+def _numbers(module: torch.nn.Module) -> dict[str, Any]:
+    """Attributes of a module that are numbers, truth values or texts."""
+    return {name: x for name, x in vars(module).items() if isinstance(x, (bool, int, float, str))}

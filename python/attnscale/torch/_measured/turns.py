@@ -23,6 +23,7 @@ class Turned(NamedTuple):
     angles: NDArray[np.float64]  # in rad, from -pi to pi; NaN where the partner is not known
     growth: NDArray[np.float64]  # what the position multiplies the channel by
     left: NDArray[np.float64]  # the part of a channel that nothing explains
+    blur: NDArray[np.float64]  # angle that rounding hides, in rad: large where channels hardly vary
 
 
 def turned(
@@ -35,7 +36,8 @@ def turned(
     size = np.linalg.norm(y, axis=0)
     own = (x * y).sum(0) / (x * x).sum(0)
     rest = y - own * x
-    partners = _partners(x, rest, size, max(_TURNED, 4 * rounding))
+    others = _others(x)
+    partners = _partners(x, rest, size, others, max(_TURNED, 4 * rounding))
     if known is not None:
         partners = np.where(partners < 0, known, partners)
     partners = _mutual(partners)
@@ -48,7 +50,10 @@ def turned(
         growth[channel] = np.hypot(along, across)
         left[channel] = np.linalg.norm(y[:, channel] - pair @ (along, across)) / size[channel]
     angles[(partners < 0) & (own > 0)] = 0.0
-    return Turned(partners, angles, growth, left)
+    np.fill_diagonal(others, np.nan)
+    usual = np.sqrt(np.nanmedian(others, axis=1)) if own.size > 1 else size
+    apart = np.where(partners >= 0, np.sqrt(others[np.arange(own.size), partners]), usual)
+    return Turned(partners, angles, growth, left, 4 * rounding * size / np.maximum(apart, 1e-300))
 
 
 def _mutual(partners: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -60,17 +65,22 @@ def _mutual(partners: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
+def _others(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Squared size of each channel (columns) beside what another one (rows) explains of it."""
+    squares = (x * x).sum(0)
+    return np.maximum(squares[None, :] - (x.T @ x) ** 2 / squares[:, None], 0.0)
+
+
 def _partners(
-    x: NDArray[np.float64], rest: NDArray[np.float64], size: NDArray[np.float64], least: float
+    x: NDArray[np.float64],
+    rest: NDArray[np.float64],
+    size: NDArray[np.float64],
+    others: NDArray[np.float64],
+    least: float,
 ) -> NDArray[np.int64]:
     """For each channel that turns, the other one that its remainder follows best."""
-    # The part of each other channel that the channel itself does not explain.
-    squares = (x * x).sum(0)
-    products = x.T @ x
-    across = rest.T @ x
-    others = squares[None, :] - products**2 / squares[:, None]
-    np.fill_diagonal(others, np.inf)
-    fits = across**2 / np.maximum(others, 1e-300)
+    fits = (rest.T @ x) ** 2 / np.maximum(others, 1e-300)
+    np.fill_diagonal(fits, 0.0)
     best = fits.argmax(1)
     found = np.where(np.linalg.norm(rest, axis=0) > least * size, best, -1)
     explained = fits[np.arange(best.size), best] / np.maximum((rest * rest).sum(0), 1e-300)

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from ._report.result import Report, ReportPair
     from .calibration.estimator import LawCalibrator
     from .calibration.held_out import HeldOutError, held_out_error
+    from .comparison._compare import compare
+    from .comparison._result import RunComparison
     from .exact.curve import EntropyCurve, entropy_curve
     from .exact.divergence import attention_divergence
     from .exact.gradients import AttentionGradients, attention_gradients
@@ -82,6 +84,7 @@ __all__ = [
     "PerplexitySolution",
     "Report",
     "ReportPair",
+    "RunComparison",
     "ScaleSolution",
     "SweepError",
     "SweepInterrupted",
@@ -99,6 +102,7 @@ __all__ = [
     "attention_weights",
     "audit",
     "calibrate",
+    "compare",
     "conformance",
     "convert_lse",
     "datasets",
@@ -162,6 +166,7 @@ _ELSEWHERE = {
     "PerplexitySolution": "exact.perplexity",
     "Report": "_report.result",
     "ReportPair": "_report.result",
+    "RunComparison": "comparison._result",
     "ScaleSolution": "exact.solve",
     "TopKeys": "exact.selection",
     "attention_divergence": "exact.divergence",
@@ -171,6 +176,7 @@ _ELSEWHERE = {
     "attention_spans": "exact.spans",
     "attention_state": "exact.state",
     "attention_weights": "exact.weights",
+    "compare": "comparison._compare",
     "convert_lse": "exact.lse",
     "identify_lse": "exact.lse",
     "entropy_curve": "exact.curve",

@@ -30,6 +30,7 @@ COMMANDS = {
     "store": "merge stores that were written on several machines",
     "audit": "the scale of attention in each layer, from a model's config.json",
     "probe": "whether an engine applies the scaling that a config.json asks for",
+    "compare": "the first layer in which the attention of two runs differs, and why",
     "diagnose": "entropy of a model's attention against length, by layer (needs torch and transformers)",
     "report": "one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
     "info": "version, SIMD level, threads, compiler, libraries",
@@ -40,7 +41,7 @@ exit status:
   0    done
   1    something could not be written: a file, or standard output, whose reader closed it
   2    bad input, in one line on standard error; --debug shows where it comes from
-  3    audit --strict or probe read --strict found what it looks for
+  3    audit, compare or probe read found what --strict looks for
   130  interrupted by Ctrl-C, with what was finished
 """
 

@@ -225,8 +225,8 @@ def head_map(
     with style():
         side = min(0.26, 3.8 / n_heads, 4.5 / n_layers)  # inches
         ax = new_axes(ax, height=max(0.8 + side * n_layers, 2.3), width=max(1.5 + side * n_heads, 2.4))
-        pattern, names = _layer_names(modules, n_layers)
-        image = _draw_map(ax, grid / nats, least / nats, most / nats, names)
+        pattern, names = layer_names(modules, n_layers)
+        image = draw_map(ax, grid / nats, least / nats, most / nats, names)
         subtitle(ax, pattern)
         _colour_bar(ax.figure, image, [ax], quantity_label("entropy", unit) if label is None else label)
     return ax
@@ -246,19 +246,19 @@ def draw_head_maps(
     The arrays have the shape (titles, layers, heads); colours go from 0 to `most`. If there are several rows,
     the name of each stands above the title of its first map, where it may be longer than the map.
     """
-    nats, (pattern, names) = nats_per(unit), _layer_names(modules, len(modules))
+    nats, (pattern, names) = nats_per(unit), layer_names(modules, len(modules))
     axes = figure.subplots(len(values), len(titles), squeeze=False, sharex=True, sharey=True)
     for row, (name, maps) in zip(axes, values.items(), strict=True):
         above = [f"{name}\n" if len(values) > 1 else "", *[""] * (len(titles) - 1)]
         for ax, title, first_line, each in zip(row, titles, above, maps, strict=True):
-            image = _draw_map(ax, each / nats, 0.0, most / nats, names)
+            image = draw_map(ax, each / nats, 0.0, most / nats, names)
             ax.set_title(first_line + title, fontsize=8, loc="left")
             ax.label_outer()
     figure.suptitle(pattern, fontsize=8, x=0.01, ha="left")
     _colour_bar(figure, image, list(axes.flat), quantity_label("entropy", unit))
 
 
-def _draw_map(
+def draw_map(
     ax: Axes, grid: NDArray[np.float64], least: float, most: float, names: Sequence[str]
 ) -> AxesImage:
     """A map of layers with these names."""
@@ -275,7 +275,7 @@ def _draw_map(
     return image
 
 
-def _layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, list[str]]:
+def layer_names(modules: Sequence[str] | None, n_layers: int) -> tuple[str, list[str]]:
     """The common part of all layer names, or an empty text, and the name of each layer."""
     numbers = [*map(str, range(n_layers))]
     if modules is None:

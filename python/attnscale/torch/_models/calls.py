@@ -162,14 +162,22 @@ class SeenCall:
         None takes all queries of all texts. So does a call whose rows depend on their place: with a law as
         its scale, tables of the distance or several documents.
         """
-        if rows is None or not self._has_rows_apart:
+        if rows is None or not self.has_rows_apart:
             return self
-        n_queries, device = self.rows_shape[2], self.measured.query.device
-        text = 0 if self.real is None else int(self.real.any(-1).int().argmax())
-        real = None if self.real is None else self.real[text : text + 1]
-        places = torch.arange(n_queries, device=device) if real is None else real[0].nonzero()[:, 0]
+        text, places = self.text_rows()
         if rows < len(places):
-            places = places[torch.arange(1, rows + 1, device=device) * len(places) // rows - 1]
+            places = places[torch.arange(1, rows + 1, device=places.device) * len(places) // rows - 1]
+        return self.at(text, places)
+
+    def text_rows(self) -> tuple[int, Tensor]:
+        """The first text that has real queries, and the places of these."""
+        if self.real is None:
+            return 0, torch.arange(self.rows_shape[2], device=self.measured.query.device)
+        text = int(self.real.any(-1).int().argmax())
+        return text, self.real[text].nonzero()[:, 0]
+
+    def at(self, text: int, places: Tensor) -> SeenCall:
+        """The call with the queries at these places of one text; they must stand alone."""
         measured, product = self.measured.of_rows(text, places), None
         if self.product is not None:  # usually the same as `measured`
             product = measured if self.product is self.measured else self.product.of_rows(text, places)
@@ -177,12 +185,12 @@ class SeenCall:
             self,
             measured=measured,
             product=product,
-            real=None if real is None else real[:, places],
+            real=None if self.real is None else self.real[text : text + 1, places],
             documents=None if self.documents is None else self.documents[text : text + 1],
         )
 
     @property
-    def _has_rows_apart(self) -> bool:
+    def has_rows_apart(self) -> bool:
         """Whether some rows can be measured without the others, by their own mask."""
         options = (self.product or self.measured).options
         number = isinstance(options.get("scale", 1.0), (int, float))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..._base.checks import choose, shown
 from ..._base.drawing import drawn_by
 from ..._base.tabled import Labelled, Sheet, Tabled, Unit
 from ..._base.text import by_reason, counted, some_of
+from ..._files.recording import write_recording
 from ..._report.headvis import Layer, write_headvis
 from ..._report.make import report_of
 from ..._report.page import check_free
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from ..._files.recording import KeptRows
     from ..._report.result import Report
     from ...calibration.fit import Length
     from ...laws import Law
     from .calls import SeenCall
+    from .kept import LastPass
 
 
 class AttentionLog(Tabled):
@@ -67,11 +71,16 @@ class AttentionLog(Tabled):
     """
 
     def __init__(
-        self, statistics: tuple[str, ...], laws: Mapping[str, Law], *, keep_heads: bool = False
+        self,
+        statistics: tuple[str, ...],
+        laws: Mapping[str, Law],
+        *,
+        keep_heads: bool = False,
+        to_compare: LastPass | None = None,
     ) -> None:
         self.statistics = statistics
         self.laws = dict(laws)
-        self._keeps_heads = keep_heads
+        self._keeps_heads, self._to_compare = keep_heads, to_compare
         self.unmeasured: dict[str, str] = {}
         self._passes: list[dict[str, Logged]] = []
         self._begins = True  # whether the next call is the first one of a pass
@@ -93,9 +102,13 @@ class AttentionLog(Tabled):
         if self._begins:
             self._passes.append({})
             self._begins = False
+            if self._to_compare is not None:
+                self._to_compare.begin()
         if name in self._passes[-1]:
             raise ValueError(f"the call of {name} must be recorded once in a pass, got it again")
         self._passes[-1][name] = found
+        if self._to_compare is not None:
+            self._to_compare.add(call)
 
     def lose(self, module: str, why: str) -> None:
         """Keep the reason why attention of a module could not be measured."""
@@ -253,7 +266,8 @@ class AttentionLog(Tabled):
             named = patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
             return named and kind in (None, each.kind)
 
-        found = AttentionLog(self.statistics, self.laws, keep_heads=self._keeps_heads)
+        options: Any = {"keep_heads": self._keeps_heads, "to_compare": self._to_compare}
+        found = AttentionLog(self.statistics, self.laws, **options)
         parts = [{name: each for name, each in one.items() if is_wanted(name, each)} for one in self._passes]
         found._passes = [part for part in parts if part]
         if not found._passes:
@@ -267,6 +281,30 @@ class AttentionLog(Tabled):
             if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
         }
         return found
+
+    def kept_rows(self) -> tuple[KeptRows, ...]:
+        """Rows of each call of the last pass for a comparison; needs ``record(model, to_compare=True)``."""
+        if self._to_compare is None:
+            raise ValueError("log must be of record(model, to_compare=True), which keeps rows to compare")
+        self._last()
+        kept = self._to_compare.rows
+        numbers = zip(self.modules, self.layers, strict=True)
+        return tuple(replace(kept[name], layer=number) for name, number in numbers if name in kept)
+
+    def save(self, path: str | Path) -> None:
+        """Write the rows of the last pass for :func:`attnscale.compare`; needs ``to_compare=True``.
+
+        Parameters
+        ----------
+        path : str or Path
+            A .npz file, which is written as a whole or not at all; an existing one is replaced.
+
+        Raises
+        ------
+        ValueError, OSError
+            If no rows were kept, or the file cannot be written.
+        """
+        write_recording(path, self.kept_rows())
 
     # ---- display
 

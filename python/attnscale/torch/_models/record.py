@@ -13,6 +13,7 @@ from ... import laws as law_registry
 from ..._base.checks import boolean, shown
 from ..._base.statistics import statistic_names
 from ...laws import Law
+from .kept import LastPass
 from .log import AttentionLog
 from .watch import Watch
 
@@ -24,6 +25,7 @@ def record(
     statistics: str | Iterable[str] = ("entropy", "lse", "max_score"),
     laws: str | float | Law | Iterable[str | float | Law] | Mapping[str, str | float | Law] = (),
     keep_heads: bool = False,
+    to_compare: bool = False,
 ) -> Iterator[AttentionLog]:
     """Record statistics of a model's attention during a ``with`` block.
 
@@ -44,6 +46,10 @@ def record(
     keep_heads : bool, default False
         Whether the log keeps the queries and keys of each call in float32, which its ``report`` needs. A
         layer of 32 heads of 128 channels takes 32 MiB for 1024 tokens.
+    to_compare : bool, default False
+        Whether the log keeps, of the last pass, what :func:`attnscale.compare` needs: of 16 rows of the first
+        text the queries, the keys at their places, what the rows see, and the rows of the module's input and
+        output. A layer of 32 heads of 128 channels takes 1 MiB. ``log.save`` writes it to a file.
 
     Yields
     ------
@@ -97,8 +103,9 @@ def record(
         named = {law.spelling: law for law in map(law_registry.get, listed)}
     wanted = statistic_names(statistics)
     check_watched(model)
-    log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads))
-    with Watch(model, log.add, log.begin_pass, log.lose) as watch:
+    last = LastPass() if boolean("to_compare", to_compare) else None
+    log = AttentionLog(wanted, named, keep_heads=boolean("keep_heads", keep_heads), to_compare=last)
+    with Watch(model, log.add, log.begin_pass, log.lose, None if last is None else last.end) as watch:
         yield log
     if not (log.passes or log.unmeasured):
         raise ValueError(

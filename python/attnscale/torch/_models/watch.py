@@ -68,7 +68,8 @@ class Watch:
 
     `show` is called with each :class:`SeenCall`, under ``torch.no_grad``, before the model goes on.
     `begin_pass` is called when a pass begins (a call of the model, or of a part of it from outside), and
-    `lose` with the name of a module and the reason for attention that cannot be measured.
+    `lose` with the name of a module and the reason for attention that cannot be measured; `end` with a module
+    of the model and its output.
 
     Hooks of all modules tell which of them runs. Meanwhile two modes of PyTorch see the computation in this
     thread: calls of fused attention with their arguments, and every operator below autograd, by
@@ -83,8 +84,10 @@ class Watch:
         show: Callable[[SeenCall], None],
         begin_pass: Callable[[], None] | None = None,
         lose: Callable[[str, str], None] | None = None,
+        end: Callable[[Running, Any], None] | None = None,
     ) -> None:
         self._model, self._show, self._begin_pass, self._lose = model, show, begin_pass, lose
+        self._end = end
         self._thread: int | None = None
         self._passes: dict[int, _Pass] = {}
         self._calls: Counter[str] = Counter()
@@ -164,13 +167,16 @@ class Watch:
         one = self._passes.get(here)
         if one is None or not one.running or one.running[-1].module is not module:
             return None
-        one.running.pop()
+        running = one.running.pop()
         one.resume(module)
         if not one.running:
             del self._passes[here]
             one.close()
         if out is None or is_computed_again():
             return None
+        if self._end is not None:
+            with torch.no_grad(), _unwatched():
+                self._end(running, out)
         self._compare(name, module, args, kwargs, out)
         return with_padding_cut(module, args, kwargs, out)
 

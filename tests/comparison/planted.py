@@ -80,7 +80,17 @@ def _sizes(rng: np.random.Generator, family: str) -> dict[str, Any]:
     return found
 
 
-FAMILIES = ("llama", "qwen3", "gemma2", "gemma3_text", "gpt_oss", "ministral3", "cohere2", "deepseek_v3", "mistral")
+FAMILIES = (
+    "llama",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "gpt_oss",
+    "ministral3",
+    "cohere2",
+    "deepseek_v3",
+    "mistral",
+)
 _EAGER_ALONE = ("gemma2", "gpt_oss")
 
 

@@ -16,6 +16,9 @@ from ._rotation import rotated
 
 #: Least share of the difference that a cause must explain if noise explains the rest, and if not.
 MOST, NEARLY_ALL = 0.6, 0.98
+#: Least ratio of a difference to the noise for causes with one factor, and with more numbers: rounding of
+#: weights, too, may multiply the scores of a head.
+_CLEAR, _CLEARER = 2.0, 3.0
 #: Greatest ratio of a difference to the noise beside it that passes for noise.
 JUMP = 6.0
 
@@ -79,10 +82,15 @@ def structured(pair: Pair, level: float) -> Found | None:
     """The cause that explains most of a difference of the scores; of equal ones that with fewest numbers."""
     if (one := _one_head(pair, level)) is not None:
         return one
-    size = pair.differences["scores"] or 0.0
+    size = pair.size
     noise = (JUMP * level / size) ** 2 if size else 0.0  # the share that noise may have
     least = max(MOST, min(NEARLY_ALL, 1 - noise))
-    found = [each for make in (_scales, _order, rotated_as) for each in make(pair) if each.fit >= least]
+    found = [
+        each
+        for make in (_scales, _order, rotated_as)
+        for each in make(pair)
+        if each.fit >= least and size > level * (_CLEAR if each.costs == 1 else _CLEARER)
+    ]
     if not found:
         return None
     best = max(each.fit for each in found)

@@ -33,23 +33,21 @@ def judge(pairs: Sequence[Pair]) -> tuple[Cause | None, Noise]:
     """The cause of the first difference that is no rounding, or None; and the noise."""
     level = max(max(pair.epsilon for pair in pairs), 3e-6)
     for index, pair in enumerate(pairs):
-        known = {name: each or 0.0 for name, each in pair.differences.items()}
-        if pair.usual_input > (JUMP * level if index else max(JUMP * level, _OTHER_INPUT)):
+        known = pair.usual
+        if known["input"] > (JUMP * level if index else max(JUMP * level, _OTHER_INPUT)):
             return of_input(pair).at(pair), _noise(pairs[:index])
         here = max(level, known["input"])
-        if (found := _of_layer(pairs[index:], known, here)) is not None:
+        if (found := _of_layer(pairs[index:], here)) is not None:
             left = _left(found, pair)
             return found.at(pair), _named(left, pair) if left else _noise(pairs[:index])
         level = max(here, *known.values())
     return None, _noise(pairs)
 
 
-def _of_layer(pairs: Sequence[Pair], known: dict[str, float], level: float) -> Found | None:
-    """The cause in the first of these layers, which all differ less before it than `level`."""
-    pair = pairs[0]
-    if known["scores"] > pair.epsilon / 8 and (found := structured(pair, level)) is not None:
-        return found
-    if (found := by_option(pair)) is not None:
+def _of_layer(pairs: Sequence[Pair], level: float) -> Found | None:
+    """The cause in the first of these layers, before which differences reach `level`."""
+    pair, known = pairs[0], pairs[0].usual
+    if (found := structured(pair, level) or by_option(pair)) is not None:
         return found
     if known["scores"] > JUMP * level and not _is_rounding(pairs, "scores"):
         return of_projection(pair, level)
@@ -63,25 +61,21 @@ def _is_rounding(pairs: Sequence[Pair], what: str) -> bool:
 
     A layer whose input differs more tells nothing; without another, queries and keys must differ alike.
     """
-    known = pairs[0].differences
-    size = known[what] or 0.0
-    by_head = pairs[0].by_head
+    known, by_head = pairs[0].usual, pairs[0].by_head
+    size = known[what]
     if size > _LARGEST or (what == "scores" and by_head.max() > JUMP / 2 * np.median(by_head)):
         return False
-    later = [_own(pair, what) for pair in pairs[1:] if (pair.differences["input"] or 0.0) <= size]
+    later = [_own(pair.usual, what) for pair in pairs[1:] if pair.usual["input"] <= size]
     if later:
         return max(later) > size / 4
-    sides = [known["query"] or 0.0, known["key"] or 0.0]
+    sides = known["query"], known["key"]
     return what == "scores" and min(sides) >= max(sides) / 3
 
 
-def _own(pair: Pair, what: str) -> float:
+def _own(known: dict[str, float], what: str) -> float:
     """The part of a difference that does not come with the input of the layer."""
-    known = pair.differences
-    before = known["input"] or 0.0
-    if what == "output":
-        before = max(before, known["scores"] or 0.0)
-    return float(np.sqrt(max((known[what] or 0.0) ** 2 - 2 * before**2, 0.0)))
+    before = max(known["input"], known["scores"] if what == "output" else 0.0)
+    return float(np.sqrt(max(known[what] ** 2 - 2 * before**2, 0.0)))
 
 
 def _left(found: Found, pair: Pair) -> float:
@@ -91,14 +85,14 @@ def _left(found: Found, pair: Pair) -> float:
     if found.kind == "one head":
         return float(np.median(np.delete(pair.by_head, found.heads)))
     share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order") else 0.0
-    return (pair.differences["scores"] or 0.0) * max(1 - share, 0.0) ** 0.5
+    return pair.size * max(1 - share, 0.0) ** 0.5
 
 
 def _noise(pairs: Sequence[Pair]) -> Noise:
     """The noise of the first layer whose scores differ, if it is of a known type."""
     for pair in pairs:
-        if size := pair.differences["scores"] or 0.0:
-            return _named(size, pair)
+        if pair.size:
+            return _named(pair.size, pair)
     return Noise(0.0, "none")
 
 

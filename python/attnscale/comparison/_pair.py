@@ -70,14 +70,23 @@ class Pair:
         }
         return {**found, "scores": relative(*self.scores)}
 
+    @property
+    def size(self) -> float:
+        """Relative difference of the scores."""
+        return self.differences["scores"] or 0.0
+
     @cached_property
-    def usual_input(self) -> float:
-        """Median over the rows of the relative difference of the input: few rows, as those that another
-        expert got, do not count."""
-        here, there = self.a.input, self.b.input
-        if here is None or there is None or here.shape != there.shape:
-            return 0.0
-        return float(np.median([relative(x, y) for x, y in zip(here, there, strict=True)]))
+    def usual(self) -> dict[str, float]:
+        """Median over the rows of each relative difference, 0 if it is not known.
+
+        A few rows that differ more, as those that rounding sent to another expert, do not count.
+        """
+        found = {}
+        for name, known in self.differences.items():
+            here, there = self.scores if name == "scores" else (getattr(self.a, name), getattr(self.b, name))
+            rows = [] if known is None else zip(*(np.moveaxis(x, -2, 0) for x in (here, there)), strict=True)
+            found[name] = float(np.median([relative(*row) for row in rows] or [0.0]))
+        return found
 
     @cached_property
     def divergence(self) -> Array | None:

@@ -60,7 +60,7 @@ def _layer(layer: int, query: Any, key: Any, key_of: Any, own: Any) -> KeptRows:
 
 def runs_of_models(models: Sequence[Any], inputs: Mapping[str, Any] | None) -> list[Run]:
     """Rows of models, which all run on the same inputs."""
-    given = _tokens(models) if inputs is None else inputs
+    given = _tokens(models) if inputs is None and models else inputs or {}
     return [_run(model, given) for model in models]
 
 

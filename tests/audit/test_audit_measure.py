@@ -24,7 +24,7 @@ from torch.nn import functional  # noqa: E402
 from transformers import AttentionInterface, LlamaConfig, LlamaModel  # noqa: E402
 
 from tools.audit import oracle  # noqa: E402
-from tools.audit.cases import LATENT, PHI, TEMPERED, YARN  # noqa: E402
+from tools.audit.cases import CASES, LATENT, PHI, TEMPERED, YARN  # noqa: E402
 
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64}
 LISTS = {"short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
@@ -51,6 +51,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "granite": {"attention_multiplier": 0.125},
     "deepseek_v3": {**LATENT, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
     "exaone4": {},
+    "dots3_note_text": dict(CASES)["dots3_note_text"],
     "falcon_h1": {"key_multiplier": 0.5, "num_hidden_layers": 1},
     "gpt2": {"scale_attn_by_inverse_layer_idx": True},
     "gpt_neox": {"rotary_pct": 0.5},
@@ -105,6 +106,16 @@ def test_an_untouched_model_multiplies_what_its_config_says(kind: str) -> None:
             assert np.allclose(
                 seen, plan.multiplier(layer=layer.index, position=0, channels=channels), rtol=1e-5
             )
+
+
+@pytest.mark.parametrize("adjacent", [True, False])
+def test_pairs_that_a_key_chooses(adjacent: bool) -> None:
+    model, config = built("deepseek_v3", **LATENT, rope_interleave=adjacent, num_hidden_layers=1)
+    found = at.audit.measure(model, config=config)
+    assert found.differences == ()
+    assert found[0].pairing == ("adjacent" if adjacent else "halves")
+    (other,) = at.audit.measure(model, config={**config, "rope_interleave": not adjacent}).differences
+    assert other.what == "pairs"
 
 
 def test_a_config_that_changes_after_the_model_is_built_is_seen_in_one_line() -> None:

@@ -357,3 +357,14 @@ def test_a_probe_is_replaced_as_a_whole(bench: Bench, tmp_path: Path) -> None:
     assert {each.name for each in folder.iterdir()} == {"ask.py", "layer-0", "probe.json"}
     assert {each.name for each in (folder / "layer-0").iterdir()} == FILES | {"f32.gguf"}
     assert [each.name for each in tmp_path.iterdir()] == ["probe"]
+
+
+def test_a_cap_of_logits_that_the_config_leaves_out(tmp_path: Path) -> None:
+    """Gemma 2's class caps logits at 30; null switches it off."""
+    caps = {"left out": 30.0, "null": None, "50": 50.0}
+    for name, cap in caps.items():
+        config = config_of("gemma2", "plain")
+        config.pop("final_logit_softcapping", None)
+        config |= {} if name == "left out" else {"final_logit_softcapping": cap}
+        probe = at.probe.write(config, tmp_path / name)
+        assert content(probe / "layer-0" / "expected.json")["final_cap"] == cap

@@ -280,19 +280,16 @@ def _compared(
     if len(towers) > 1:
         others = ", ".join(name for name in towers if name != chosen)
         remarks.append(f"compared with the config: {chosen}; measured alone: {others}")
-    found, more = differences_from(plan, towers[chosen], content, _pairing(plan.model_type))
+    found, more = differences_from(plan, towers.get(chosen, []), content)
     return [replace(each, tower=chosen if len(towers) > 1 else "") for each in found], [*remarks, *more]
 
 
 def _tower(plan: ScalePlan, towers: Mapping[str, list[MeasuredLayer]]) -> str:
     """The tower with the layers of the plan: the language model, or the decoder."""
+    if not towers:
+        return ""
     for word in ("language", "text", "decoder"):
         for name in towers:
             if word in name:
                 return name
     return min(towers, key=lambda name: abs(len(towers[name]) - len(plan)))
-
-
-def _pairing(model_type: str) -> str:
-    """How the checkpoints of a family pair channels, if the probe knows the family."""
-    return ""

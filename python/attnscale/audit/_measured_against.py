@@ -17,6 +17,7 @@ from .._base.text import grouped
 from ..laws import LatentScale
 from ._layer import Channels, LayerPlan
 from ._measured_layer import MeasuredLayer
+from ._rules.pairing import pairing_of
 from ._scale_plan import ScalePlan
 from ._slips import NO_FACTOR, NOT_TURNED, SCALINGS, UNSCALED, angle_slips, score_slips, unscaled_rotation
 from ._text import named
@@ -97,16 +98,15 @@ def said(value: Any) -> str:
 
 
 def differences_from(
-    plan: ScalePlan, layers: Sequence[MeasuredLayer], config: Mapping[str, Any], pairing: str
+    plan: ScalePlan, layers: Sequence[MeasuredLayer], config: Mapping[str, Any]
 ) -> tuple[list[MeasuredDifference], list[str]]:
     """Differences of the layers of one tower from a plan, and remarks on what could not be compared.
 
-    `pairing` is how the family pairs channels, or empty where that is not known: then a layer is compared
-    with the others.
+    Channels are paired as the family's checkpoints are, or as in most layers where that is not known.
     """
     found: list[MeasuredDifference] = []
     remarks: list[str] = []
-    usual = pairing or _usual(layers)
+    usual = _usual(layers)
     for layer in layers:
         if layer.reason or layer.index >= len(plan):
             continue
@@ -114,11 +114,12 @@ def differences_from(
         if asked.refusal is not None:
             remarks.append(f"the config does not say the scale of layers like {layer.index}: {asked.refusal}")
             continue
+        pairing = pairing_of(plan.model_type, asked.rotation) or usual
         against = min(
             (_Against(plan, each, layer, config) for each in _without_latents(asked)),
-            key=lambda each: len(each.differences(usual)),
+            key=lambda each: len(each.differences(pairing)),
         )
-        found += against.differences(usual)
+        found += against.differences(pairing)
         remarks += against.remarks
     return _joined(found), list(dict.fromkeys(remarks))
 

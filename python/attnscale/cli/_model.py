@@ -174,7 +174,7 @@ def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any,
     return tokenizer, model
 
 
-def read_model(folder: Path) -> Any:
+def model_of(folder: Path) -> Any:
     """The model in a folder, in the type that it is stored in."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     name = str(folder)

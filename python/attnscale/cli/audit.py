@@ -102,9 +102,9 @@ def _measured(options: argparse.Namespace) -> Answer:
     for flag, value in (("--layer", options.layer), ("--at", options.at), ("--part", options.part)):
         if value is not None:
             raise InputError(f"{flag} must be left out with --measure, which measures all layers")
-    from ._model import read_model  # brings torch
+    from ._model import model_of  # brings torch
 
-    model = read_model(folder)
+    model = model_of(folder)
     with bad_input():
         found = audit.measure(model, config=folder)
     ends = found.differences and options.strict

@@ -215,6 +215,6 @@ def _about(model: _Model, plan: LayerPlan, alike: list[int], prompts: list[Promp
         "layers": alike,
         "sink_logit": SINK if plan.sink else None,
         "weight_of_one": weight_of_one(model.small, model.family, norms_of(model.small, model.family)),
-        "final_cap": model.given.get("final_logit_softcapping"),
+        "final_cap": model.given.get("final_logit_softcapping", model.family.final_cap),
         "prompts": {prompt.name: prompt.record() for prompt in prompts},
     }

@@ -56,6 +56,7 @@ class Family:
     embedding: Callable[[Config], float] = _one  # factor of embeddings
     residual: Callable[[Config], float] = _one  # factor of the output of attention
     logits: Callable[[Config], float] = _one  # factor of logits
+    final_cap: float | None = None  # soft-cap of logits where the config has no key
     lost: Callable[[Config], str] = _never  # reason why a config of the family cannot be asked, or empty
 
 
@@ -87,7 +88,7 @@ FAMILIES = (
     _family("qwen2", "Qwen2ForCausalLM", biased="qkv", optional_bias=""),
     _family("qwen3", "Qwen3ForCausalLM", qk_norm="head"),
     _family("qwen3_moe", "Qwen3MoeForCausalLM", qk_norm="head", feed_forward="experts"),
-    _family("gemma2", "Gemma2ForCausalLM", **_SANDWICH),
+    _family("gemma2", "Gemma2ForCausalLM", **_SANDWICH, final_cap=30.0),
     _family("gemma3_text", "Gemma3ForCausalLM", **_SANDWICH, qk_norm="head"),
     _family("phi3", "Phi3ForCausalLM", fused=True, optional_bias=""),
     _family("gpt_oss", "GptOssForCausalLM", biased="qkvo", sinks=True, feed_forward="gpt_oss"),

@@ -171,6 +171,9 @@ def _usual(layer: Layer) -> Any:
     if layer.keys.kind in _OWN and layer.keys.given.get("rope_scaling"):
         usual = {}  # these replace the parameters of the class
     entry = usual.get(layer.family.rope_key(layer))
+    if entry is None and layer.kind == "full_attention":  # under another name, as dots3's "indexed_attention"
+        others = [each for name, each in usual.items() if name not in WINDOWS and isinstance(each, dict)]
+        entry = others[0] if len(others) == 1 else None
     found = entry.get("rope_theta") if isinstance(entry, dict) else usual.get("rope_theta")
     return 10000.0 if found is None else found
 

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 import torch
 from attnscale.cli import build_parser, main
-from attnscale.comparison._causes import Cause
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.torch
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "two-engines.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "two-engines.md"
+CAUSES = ROOT / "python" / "attnscale" / "comparison" / "_causes.py"
 
 if not PAGE.exists():
     pytest.skip("not a source tree", allow_module_level=True)
@@ -70,12 +71,9 @@ def test_commands_of_the_page_are_read() -> None:
 
 def test_kinds_of_the_page_are_those_of_the_package() -> None:
     table = TEXT.split("| kind of cause")[1].split("\n\n")[0]
-    named = {
-        kind
-        for row in re.findall(r"^\| ([^|]*) \|", table, flags=re.M)
-        for kind in re.findall("`(.*?)`", row)
-    }
-    assert named == set(re.findall('"([a-z -]+)"', (Cause.__doc__ or "").split("layer : int")[0]))
+    cells = " ".join(re.findall(r"^\| ([^|]*) \|", table, flags=re.MULTILINE))
+    listed = CAUSES.read_text(encoding="utf-8").split("kind : str\n")[1].split("layer : int\n")[0]
+    assert set(re.findall("`(.*?)`", cells)) == set(re.findall('"([a-z -]+)"', listed))
 
 
 def test_the_recipe_of_transformers(

@@ -44,7 +44,11 @@ RUNS = {
     "train": f"train {TINY} --seeds 2 --reduced",
 }
 #: Commands that take too long or need a model or answers; only their start is tested.
-BEGUN = RUNS | {"diagnose": "diagnose model --text book.txt", "probe": "probe read answers.jsonl"}
+BEGUN = RUNS | {
+    "compare": "compare a.npz b.npz",
+    "diagnose": "diagnose model --text book.txt",
+    "probe": "probe read answers.jsonl",
+}
 FIGURES = {"out": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
 DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
 

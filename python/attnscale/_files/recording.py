@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.checks import InputError
-from .._grid.files import write_whole
+from .whole import write_whole
 
 Floats: TypeAlias = NDArray[np.float32]
 Counts: TypeAlias = NDArray[np.int64]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..comparison._compare import compare
 from ..comparison._result import RunComparison
-from ._model import read_model
+from ._model import model_of
 from ._options import Parser, add_option, add_outputs
 from ._output import Answer, Drawing, FoundError, bad_input, table_of
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _run_at(path: Path) -> Any:
     """A path of a file, or the model in a folder."""
-    return read_model(path) if path.is_dir() else path
+    return model_of(path) if path.is_dir() else path
 
 
 def _drawing(found: RunComparison) -> Drawing:

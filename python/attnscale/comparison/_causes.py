@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.text import counted
+from .._files.recording import KeptRows
 from ._pair import Array, Pair, relative
 from ._rotation import rotated
 
@@ -210,7 +211,8 @@ def _order(pair: Pair) -> Iterator[Found]:
 
 def _combined(pair: Pair) -> tuple[Array, list[tuple[int, int]]]:
     """Scores of every head of a with every key head of a."""
-    assert pair.a.query is not None and pair.a.key is not None
+    assert pair.a.query is not None
+    assert pair.a.key is not None
     scale = pair.a.scale if pair.has_scales and pair.a.scale is not None else 1.0
     query, key = pair.a.query.astype(np.float64) * scale, pair.a.key.astype(np.float64)
     scores = query[:, None] @ key.swapaxes(-1, -2)[None]
@@ -246,29 +248,29 @@ def rotated_as(pair: Pair) -> Iterator[Found]:
 
 
 def _mask(pair: Pair) -> Found | None:
-    a, b = pair.a, pair.b
-    if a.visible is None or b.visible is None or a.first is None or b.first is None:
+    here, there = _seen(pair.a), _seen(pair.b)
+    if here is None or there is None or not (differs := (here != there).any(0)).any():
         return None
-    assert a.last is not None and b.last is not None
-    seen = [np.stack([each.visible, each.first, each.last]) for each in (a, b)]
-    differs = (seen[0] != seen[1]).any(0)
-    if not differs.any():
-        return None
-    rows = np.nonzero(differs.any(0))[0]
+    (rows,) = np.nonzero(differs.any(0))
     row = int(rows[len(rows) // 2])
     head = int(np.nonzero(differs[:, row])[0][0])
     told = [
-        f"{counted(int(count), 'key')}, {first} to {last},"
-        for count, first, last in (x[:, head, row] for x in seen)
+        f"{counted(int(count), 'key')} ({first} to {last})"
+        for count, first, last in (here[:, head, row], there[:, head, row])
     ]
-    heads = tuple(map(int, np.nonzero(differs.any(1))[0])) if not differs.any(1).all() else ()
-    width = (
-        f"; windows of {seen[0][0].max()} and {seen[1][0].max()} keys"
-        if (a.first > 0).any() or (b.first > 0).any()
-        else ""
-    )
-    said = f"the mask: the query at {a.positions[row]} sees {told[0]} in a, and {told[1].rstrip(',')} in b{width}"
+    (far,) = np.nonzero(differs.any(1))
+    heads = tuple(map(int, far)) if len(far) < pair.a.heads else ()
+    said = f"the mask: the query at {pair.a.positions[row]} sees {told[0]} in a and {told[1]} in b"
+    if (here[1] > 0).any() or (there[1] > 0).any():
+        said += f"; at most {here[0].max()} keys in a and {there[0].max()} in b"
     return Found("mask", 1.0, said, heads=heads)
+
+
+def _seen(rows: KeptRows) -> NDArray[np.int64] | None:
+    """Number of visible keys, and the first and the last one, (3, heads, rows)."""
+    if rows.visible is None or rows.first is None or rows.last is None:
+        return None
+    return np.stack([rows.visible, rows.first, rows.last])
 
 
 def _sink(pair: Pair) -> Found | None:
@@ -329,7 +331,8 @@ def _bias(pair: Pair) -> Found | None:
 def of_values(pair: Pair) -> Found:
     """Outputs that differ while queries, keys, scale, mask and sink agree."""
     here, there = pair.a.output, pair.b.output
-    assert here is not None and there is not None
+    assert here is not None
+    assert there is not None
     x, y = here.astype(np.float64), there.astype(np.float64)
     factor = float((x * y).sum() / max((x * x).sum(), np.finfo(float).tiny))
     is_factor = ((y - factor * x) ** 2).sum() < (1 - MOST) * ((y - x) ** 2).sum()

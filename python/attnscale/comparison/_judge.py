@@ -85,7 +85,7 @@ def _left(found: Found, pair: Pair) -> float:
     if found.kind == "one head":
         return float(np.median(np.delete(pair.by_head, found.heads)))
     share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order") else 0.0
-    return pair.size * max(1 - share, 0.0) ** 0.5
+    return float(pair.size * np.sqrt(max(1 - share, 0.0)))
 
 
 def _noise(pairs: Sequence[Pair]) -> Noise:

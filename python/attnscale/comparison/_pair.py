@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class Pair:
         weights = [_weights(each) for each in (self.a, self.b)]
         if weights[0] is None or weights[1] is None:
             return None
-        p, q = weights
+        p, q = (each for each in weights if each is not None)
         ratio = np.log(np.maximum(p, _LEAST_WEIGHT)) - np.log(np.maximum(q, _LEAST_WEIGHT))
         found: Array = np.maximum((p * ratio).sum(-1).mean(-1), 0.0)
         return found
@@ -105,7 +105,8 @@ class Pair:
 
 def product_of(rows: KeptRows, *, known: bool) -> Array:
     """Products of queries and keys, times the scale if it is `known`."""
-    assert rows.query is not None and rows.key is not None
+    assert rows.query is not None
+    assert rows.key is not None
     key = rows.key.astype(np.float64)[rows.key_of]
     found: Array = rows.query.astype(np.float64) @ key.swapaxes(-1, -2)
     return found * rows.scale if known and rows.scale is not None else found
@@ -173,7 +174,8 @@ def _pair(a: KeptRows, b: KeptRows) -> Pair:
 def _spread(places: NDArray[np.int64]) -> NDArray[np.int64]:
     """A few of the places, evenly spread, with the first and the last one."""
     few = np.linspace(0, len(places) - 1, min(_ROWS, len(places))).round().astype(int)
-    return places[few]
+    found: NDArray[np.int64] = places[few]
+    return found
 
 
 def _some(layer: KeptRows, rows: NDArray[np.int64], keys: NDArray[np.int64]) -> KeptRows:
@@ -183,7 +185,7 @@ def _some(layer: KeptRows, rows: NDArray[np.int64], keys: NDArray[np.int64]) -> 
     )
     if len(at) == len(layer.positions) and len(to) == len(layer.key_positions):
         return layer
-    change = {"positions": rows, "key_positions": keys}
+    change: dict[str, Any] = {"positions": rows, "key_positions": keys}
     for name in ("query", "visible", "first", "last", "lse"):
         change[name] = _taken(getattr(layer, name), at, 1)
     for name in ("input", "output"):
@@ -196,5 +198,5 @@ def _some(layer: KeptRows, rows: NDArray[np.int64], keys: NDArray[np.int64]) -> 
     return replace(layer, **change)
 
 
-def _taken(array: NDArray | None, at: NDArray[np.int64], axis: int) -> NDArray | None:
+def _taken(array: NDArray[Any] | None, at: NDArray[np.intp], axis: int) -> NDArray[Any] | None:
     return None if array is None else np.take(array, at, axis)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
@@ -109,7 +109,7 @@ def _of_pairs(pair: Pair, sides: _Sides, block: _Block) -> Iterator[Rotation]:
         pair.a.positions.shape == pair.a.key_positions.shape
         and (pair.a.positions == pair.a.key_positions).all()
     ):
-        both = np.angle(sum(each.sum(0) for each in products))
+        both = np.angle(products[0].sum(0) + products[1].sum(0))
         yield _turned(pair, sides, block, (both, both), products, sizes)
     apart = [np.angle(each.sum(0)) for each in products]
     yield _turned(pair, sides, block, (apart[0], apart[1]), products, sizes)
@@ -125,21 +125,22 @@ def _turned(
 ) -> Rotation:
     """The share that these angles explain, and what they say."""
     turned, gains, count = [], [], 0
-    for side, angle, each, size in zip(sides, angles, products, sizes, strict=True):
-        straight = (each * np.exp(-1j * angle)).real.sum() / max(size.sum(), np.finfo(float).tiny)
+    for side, angle, each, square in zip(sides, angles, products, sizes, strict=True):
+        straight = (each * np.exp(-1j * angle)).real.sum() / max(square.sum(), np.finfo(float).tiny)
         gains.append(float(straight))
         turned.append(block.put(side[0], block.pairs(side[0]) * (straight * np.exp(1j * angle))))
-        count += size.size * 2
+        count += square.size * 2
     fitted = angles[0].size * (1 if angles[0] is angles[1] else 2) + 2
     made = _scores(pair, *turned)
     fit = _share(pair, made)
     fit = 1 - (1 - fit) * count / max(count - fitted, 1)
     gain = gains[0] * gains[1] * _ratio(pair)
     is_gain = abs(gain - 1) > max(4 * pair.epsilon, 1e-3)
-    weight = np.sqrt(sizes[0].sum(0) + sizes[1].sum(0))
+    weight: Array = np.sqrt(sizes[0].sum(0) + sizes[1].sum(0))
     size = max(float((np.abs(angle) * weight).sum() / weight.sum()) for angle in angles)
     if is_gain and size < max(8 * pair.epsilon, 1e-3):
-        said = f"the scores of the channels {block.start} to {block.start + block.size - 1} of b are {gain:.6g} times those of a"
+        channels = f"{block.start} to {block.start + block.size - 1}"
+        said = f"the scores of the channels {channels} of b are {gain:.6g} times those of a"
         return Rotation("scale", fit, said, gain, 3)
     said = _said(pair, angles, weight)
     said += f"; the scores of rotated channels are {gain:.6g} times those of a" if is_gain else ""
@@ -223,33 +224,25 @@ def _named(sides: _Sides, positions: NDArray[np.int64]) -> str:
     """The form that turns queries of a into those of b: other pairs, or other rotated channels."""
     x, y = (each[:_MOST_HEADS] for each in sides.query)
     channels = x.shape[-1]
-    sizes = sorted({2 * round(channels * share / 2) for share in _SHARES})
-    blocks = [_Block(0, size, in_halves) for size, in_halves in product(sizes, (True, False))]
     halves, neighbours = _Block(0, channels, True), _Block(0, channels, False)
-    orders = [
-        x,
-        neighbours.put(x, halves.pairs(x)),
-        halves.put(x, neighbours.pairs(x)),
+    # Weights made for other pairs have their channels in another order.
+    orders: list[Callable[[Array], Array]] = [
+        lambda x: x,
+        lambda x: neighbours.put(x, halves.pairs(x)),
+        lambda x: halves.put(x, neighbours.pairs(x)),
     ]
-    base_of, best, left = "", np.inf, ""
-    del base_of
-    for here, there in product(blocks, blocks):
-        if here == there or (here.in_halves != there.in_halves and here.size != there.size):
+    sizes = sorted({2 * round(channels * share / 2) for share in _SHARES} - {0})
+    blocks = [_Block(0, size, in_halves) for size, in_halves in product(sizes, (True, False))]
+    best, left = "", 0.3 * relative(x, y)
+    for here, there, base in product(blocks, blocks, _BASES):
+        if (here.size == there.size) == (here.in_halves == there.in_halves):
             continue
-        for base in _BASES:
-            still = _spun(here, x, positions, -1, base)
-            for order in range(len(orders)):
-                moved = (
-                    still
-                    if order == 0
-                    else neighbours.put(still, halves.pairs(still))
-                    if order == 1
-                    else halves.put(still, neighbours.pairs(still))
-                )
-                error = relative(_spun(there, moved, positions, 1, base), y)
-                if error < best:
-                    best, left = error, _form(here, there)
-    return left if best < 0.3 * relative(x, y) else ""
+        still = _spun(here, x, positions, -1, base)
+        for order in orders:
+            error = relative(_spun(there, order(still), positions, 1, base), y)
+            if error < left:
+                best, left = _form(here, there), error
+    return best
 
 
 def _spun(block: _Block, x: Array, positions: NDArray[np.int64], sign: int, base: float) -> Array:

@@ -87,7 +87,7 @@ def _tokens(models: Iterable[Any]) -> Mapping[str, Any]:
 
     sizes, most = [], [_TOKENS]
     for model in models:
-        config = getattr(model, "config", None)
+        config: Any = getattr(model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
         sizes.append(getattr(text, "vocab_size", None))
         limit = getattr(text, "max_position_embeddings", None)

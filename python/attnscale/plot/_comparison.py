@@ -38,7 +38,12 @@ def comparison(found: Any, ax: Axes | None) -> Axes:
             row = [each.layer for each in found.layers].index(cause.layer)
             for head in cause.heads or [None]:
                 corner, width = (-0.5, n_heads) if head is None else (head - 0.5, 1)
-                frame = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 2, "clip_on": False}
+                frame: dict[str, Any] = {
+                    "fill": False,
+                    "edgecolor": COLOURS[1],
+                    "linewidth": 2,
+                    "clip_on": False,
+                }
                 ax.add_patch(Rectangle((corner, row - 0.5), width, 1, **frame))
         subtitle(ax, "\n".join(filter(None, [_said(cause), pattern])))
         bar = ax.figure.colorbar(image, ax=ax, extend="min")

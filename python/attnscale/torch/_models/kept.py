@@ -171,7 +171,7 @@ class LastPass:
     def end(self, running: Running, out: Any) -> None:
         """Keep rows of the input and the output of a module that called attention."""
         for name, choice in self._waiting.pop(running.name or "", []):
-            ends = {
+            ends: dict[str, Any] = {
                 "input": choice.rows([*running.given().values()]),
                 "output": choice.rows(tree_leaves(out)),
             }

@@ -73,6 +73,7 @@ def from_llama_cpp(gguf, tokens, path, head_dim, scale):
     model = llama.llama_model_load_from_file(gguf.encode(), llama.llama_model_default_params())
     options = llama.llama_context_default_params()
     options.cb_eval = keep
+    options.n_ctx = options.n_batch = options.n_ubatch = len(tokens)
     context = llama.llama_init_from_model(model, options)
     seen.clear()  # what a run to warm up left
     given = (llama.llama_token * len(tokens))(*tokens)

@@ -42,8 +42,9 @@ class Cause:
     factor : float or None
         Scores, or values, of b over those of a; with a temperature, at the last kept position; of a sink or a
         soft-cap, b less a.
-    fit : float
-        Share of the layer's difference that the cause explains, from 0 to 1.
+    fit : float or None
+        Share of the layer's difference that the cause explains, from 0 to 1; None for one that is read from
+        options (mask, sink, soft-cap, bias) or from what else agrees.
     sentence : str
         The cause in words.
     factors : tuple of (int, float)
@@ -55,7 +56,7 @@ class Cause:
     module: str
     heads: tuple[int, ...]
     factor: float | None
-    fit: float
+    fit: float | None
     sentence: str
     factors: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
@@ -65,7 +66,7 @@ class Found:
     """A cause without its place."""
 
     kind: str
-    fit: float
+    fit: float | None
     said: str
     factor: float | None = None
     heads: tuple[int, ...] = ()
@@ -74,7 +75,7 @@ class Found:
 
     def at(self, pair: Pair) -> Cause:
         where = f"layer {pair.a.layer} ({pair.a.module or 'the model'})"
-        fit = float(np.clip(self.fit, 0.0, 1.0))
+        fit = None if self.fit is None else float(np.clip(self.fit, 0.0, 1.0))
         facts = (self.kind, pair.a.layer, pair.a.module, self.heads, self.factor, fit)
         return Cause(*facts, f"{where}: {self.said}", self.factors)
 
@@ -90,12 +91,12 @@ def structured(pair: Pair, level: float) -> Found | None:
         each
         for make in (_scales, _order, rotated_as)
         for each in make(pair)
-        if each.fit >= least and size > level * (_CLEAR if each.costs == 1 else _CLEARER)
+        if (each.fit or 0.0) >= least and size > level * (_CLEAR if each.costs == 1 else _CLEARER)
     ]
     if not found:
         return None
-    best = max(each.fit for each in found)
-    near = [each for each in found if 1 - each.fit <= 2 * (1 - best) + 0.01]
+    best = max(each.fit or 0.0 for each in found)
+    near = [each for each in found if 1 - (each.fit or 0.0) <= 2 * (1 - best) + 0.01]
     return min(near, key=lambda each: each.costs)
 
 
@@ -263,7 +264,7 @@ def _mask(pair: Pair) -> Found | None:
     said = f"the mask: the query at {pair.a.positions[row]} sees {told[0]} in a and {told[1]} in b"
     if (here[1] > 0).any() or (there[1] > 0).any():
         said += f"; at most {here[0].max()} keys in a and {there[0].max()} in b"
-    return Found("mask", 1.0, said, heads=heads)
+    return Found("mask", None, said, heads=heads)
 
 
 def _seen(rows: KeptRows) -> NDArray[np.int64] | None:
@@ -280,7 +281,7 @@ def _sink(pair: Pair) -> Found | None:
         return None
     if not all(has):
         said = f"the sink is lost in {'b' if has[0] else 'a'}"
-        return Found("sink", 1.0, said)
+        return Found("sink", None, said)
     here, there = (each for each in logits if each is not None)
     off = there - here
     (far,) = np.nonzero(np.abs(off) > 4 * pair.epsilon * np.maximum(np.abs(here), 1.0) + 1e-4)
@@ -290,7 +291,7 @@ def _sink(pair: Pair) -> Found | None:
     said = f"the logit of the sink is off by {off[far].mean():.4g}" + (
         f" in the heads {heads}" if heads else ""
     )
-    return Found("sink", 1.0, said, float(off[far].mean()), heads)
+    return Found("sink", None, said, float(off[far].mean()), heads)
 
 
 def _logits(sink: NDArray[np.float32] | None, heads: int) -> Array | None:
@@ -308,10 +309,10 @@ def _softcap(pair: Pair) -> Found | None:
         return None
     if here is None or there is None:
         side = "b" if there is None else "a"
-        return Found("softcap", 1.0, f"the soft-cap {here or there:.6g} is lost in {side}")
+        return Found("softcap", None, f"the soft-cap {here or there:.6g} is lost in {side}")
     if abs(here - there) <= 4 * pair.epsilon * abs(here):
         return None
-    return Found("softcap", 1.0, f"the soft-cap is {here:.6g} in a and {there:.6g} in b", there - here)
+    return Found("softcap", None, f"the soft-cap is {here:.6g} in a and {there:.6g} in b", there - here)
 
 
 def _bias(pair: Pair) -> Found | None:
@@ -322,7 +323,7 @@ def _bias(pair: Pair) -> Found | None:
     if off <= max(JUMP * pair.epsilon, 0.02):
         return None
     lost = "is lost in b" if not there.any() else "is lost in a" if not here.any() else "differs"
-    return Found("bias", 1.0, f"the bias of the scores {lost}")
+    return Found("bias", None, f"the bias of the scores {lost}")
 
 
 # ---- what is left -------------------------------------------------------------------------------------
@@ -339,7 +340,7 @@ def of_values(pair: Pair) -> Found:
     said = "queries, keys, scale, mask and sink agree, the output does not: values, or what follows them"
     if is_factor:
         said += f"; the output of b is {factor:.6g} times that of a"
-    return Found("values", 1.0, said, factor if is_factor else None)
+    return Found("values", None, said, factor if is_factor else None)
 
 
 def of_projection(pair: Pair, level: float) -> Found:
@@ -354,11 +355,11 @@ def of_projection(pair: Pair, level: float) -> Found:
     said = f"{which} differ, by {sizes} of their size"
     if len(far) == 1:
         said += f", {words['key' if far == ['query'] else 'query']} agree"
-    return Found("projection", 1.0, said, heads=chosen)
+    return Found("projection", None, said, heads=chosen)
 
 
 def of_input(pair: Pair) -> Found:
     """An input that differs already, so that the cause lies before the layer."""
     size = pair.differences["input"] or 0.0
     said = f"what enters it differs already ({size:.2g} of its size), so the cause lies before its attention"
-    return Found("input", 1.0, said)
+    return Found("input", None, said)

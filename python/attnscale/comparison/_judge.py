@@ -84,7 +84,7 @@ def _left(found: Found, pair: Pair) -> float:
         return 0.0
     if found.kind == "one head":
         return float(np.median(np.delete(pair.by_head, found.heads)))
-    share = found.fit if found.kind in ("scale", "temperature", "rotation", "head order") else 0.0
+    share = (found.fit or 0.0) if found.kind in ("scale", "temperature", "rotation", "head order") else 0.0
     return float(pair.size * np.sqrt(max(1 - share, 0.0)))
 
 

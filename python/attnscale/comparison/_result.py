@@ -159,7 +159,8 @@ class RunComparison(Tabled):
             notes[0] += f"; the largest divergence of a head ({unit}), and that head"
         if self.cause is not None:
             later = [each.layer for each in self.layers if each.layer > self.cause.layer]
-            notes += [f"  it explains {self.cause.fit:.1%} of the layer's difference"]
+            if self.cause.fit is not None:
+                notes += [f"  it explains {self.cause.fit:.1%} of the layer's difference"]
             notes += [f"  layers from {later[0]} on differ because of it"] if later else []
         if self.noise.size:
             what = "what is left" if self.cause is not None else "noise"

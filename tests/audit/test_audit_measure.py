@@ -359,6 +359,16 @@ def test_a_module_without_a_config_is_measured_alone() -> None:
     assert found.rows()[0]["unrotated"] == pytest.approx(1.5, rel=1e-6)
 
 
+def test_a_config_of_another_kind_is_not_compared() -> None:
+    model = Plain()
+    model.config = types.SimpleNamespace(n_layer=1)
+    found = at.audit.measure(model)
+    assert found.plan is None
+    assert "not compared: the config of the model cannot be read" in found.table()
+    with pytest.raises(TypeError, match="config must be"):
+        at.audit.measure(model, config=model.config)
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got 3"):
         at.audit.measure(3)  # type: ignore[arg-type]

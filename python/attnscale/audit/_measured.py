@@ -219,22 +219,19 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
     """
     from ..torch._measured.model import measured
 
-    given = getattr(model, "config", None) if config is None else config
-    content = None if given is None else read_config(given)
-    plan = None if content is None else _planned(content)
+    content, plan, remarks = _asked(model, config)
     positions = _positions(plan)
     found: Measurement = measured(model, positions)
-    layers, remarks = _layers(found), list(found.remarks)
-    differences: list[MeasuredDifference] = []
-    if plan is not None and content is not None:
+    layers, differences = _layers(found), list[MeasuredDifference]()
+    more: list[str] = []
+    if plan is not None:
         differences, more = _compared(plan, layers, content)
         if any(each.slip == NOT_TEMPERED for each in differences):
             found.run_behind(positions[1:])
             layers = _layers(found)
             differences, more = _compared(plan, layers, content)
-        remarks += more
         if differences and config is None:
-            remarks.append("a model reads its config when it is built: a later change has no effect")
+            more.append("most of a config is read when the model is built: a later change has no effect")
     return MeasuredPlan(
         type(model).__name__,
         tuple(layers),
@@ -243,18 +240,35 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
         (0, *positions),
         found.passes,
         found.tokens,
-        tuple(remarks),
+        (*remarks, *found.remarks, *_remarks(layers), *more),
     )
+
+
+def _asked(model: Any, config: Any) -> tuple[dict[str, Any], ScalePlan | None, list[str]]:
+    """The config to compare with, its plan, and a remark if the model's own cannot be read."""
+    given = getattr(model, "config", None) if config is None else config
+    if given is None:
+        return {}, None, []
+    try:
+        content = read_config(given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AuditWarning)
+            return content, resolve(content), []
+    except (TypeError, ValueError) as error:
+        if config is not None:
+            raise
+        return {}, None, [f"not compared: the config of the model cannot be read ({error})"]
 
 
 def _layers(found: Measurement) -> list[MeasuredLayer]:
     return [MeasuredLayer(**vars(each)) for each in found.layers()]
 
 
-def _planned(content: Mapping[str, Any], part: str | None = None) -> ScalePlan:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AuditWarning)
-        return resolve(content, part=part)
+def _remarks(layers: list[MeasuredLayer]) -> list[str]:
+    """What was not measured, and the notes of layers."""
+    lost = by_reason({each.module: each.reason for each in layers if each.reason})
+    notes = dict.fromkeys(note for each in layers for note in each.notes)
+    return [*(f"not measured: {each}" for each in lost), *notes]
 
 
 def _positions(plan: ScalePlan | None) -> tuple[int, ...]:
@@ -273,10 +287,7 @@ def _compared(
     """Differences of the tower that the config's plan is of, and remarks."""
     towers = grouped(layers, lambda layer: layer.tower)
     chosen = _tower(plan, towers)
-    remarks = [
-        f"not measured: {each}" for each in by_reason({x.module: x.reason for x in layers if x.reason})
-    ]
-    remarks += dict.fromkeys(note for each in layers for note in each.notes)
+    remarks = []
     if len(towers) > 1:
         others = ", ".join(name for name in towers if name != chosen)
         remarks.append(f"compared with the config: {chosen}; measured alone: {others}")

@@ -53,10 +53,9 @@ def test_links_between_pages_lead_somewhere(page):
         assert any(path.exists() for path in found), f"{page_name(page)} links to {target}"
 
 
-# tests/sweep/test_sweep_cluster.py runs the page that needs a cluster, test_i_have.py the one that prints.
-HOW_TO = sorted(
-    page for page in (DOCS / "how-to").glob("*.md") if page.stem not in ("cluster", "long-context")
-)
+# Run by tests/sweep/test_sweep_cluster.py, test_i_have.py and tests/comparison/test_two_engines_page.py.
+ELSEWHERE = ("cluster", "long-context", "two-engines")
+HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem not in ELSEWHERE)
 
 
 @pytest.mark.jax

@@ -329,7 +329,7 @@ def _shared(names: list[str]) -> str:
 
 def _spectrum(name: str, model: dict[str, Any]) -> str:
     """A table of a model: its predictions, and the differences of some of them."""
-    columns = list(model["spectrum"])
+    columns = [each for each in model["spectrum"] if each != "in sample"]
     rows = [f"| {name}, {model['heads']} heads | {' | '.join(columns)} |", f"|{'---|' * (1 + len(columns))}"]
     for prediction in model["spectrum"][columns[0]]:
         cells = " | ".join(_cell(model["spectrum"][column][prediction]) for column in columns)
@@ -346,4 +346,4 @@ def _cell(found: dict[str, Any]) -> str:
 
 
 def _difference(found: dict[str, Any]) -> str:
-    return f"{found['value']:+.2f} ({found['low']:+.2f} to {found['high']:+.2f})"
+    return f"{found['value']:+.2f} ({found['low']:+.2f}, {found['high']:+.2f})"

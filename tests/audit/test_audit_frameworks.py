@@ -353,7 +353,8 @@ def test_models_that_the_report_is_not_about() -> None:
 def test_frameworks_that_are_not_on_record() -> None:
     for name, message in (
         ("nobody", "framework must be one of 'vllm'"),
-        ("vllm-0.x", "framework must be one of 'vllm'"),
+        ("vllm-0.x", "release of framework 'vllm' must be numbers, as in vllm-0.29.0, got '0.x'"),
+        ("vllm-", "release of framework 'vllm' must be numbers, as in vllm-0.29.0, got ''"),
         ("vllm-metal-0.5", "framework 'vllm-metal' is on record without a release, got"),
         (None, "framework must be one of 'vllm'"),
     ):
@@ -378,3 +379,22 @@ def test_the_page_has_every_record_and_no_other() -> None:
         assert (versions or "releases not known") == each.versions
         where = "there" if each.mended == each.reference else f"]({each.mended})"
         assert mended.endswith(where) if each.mended else not mended
+
+
+@pytest.mark.parametrize("name", at.audit.FRAMEWORKS)
+def test_known_differences_are_differences(name: str) -> None:
+    """Keys that are not read make no difference where they give the same number."""
+    configs = {id(each.config): each.config for one in at.audit.FRAMEWORKS.values() for each in one.defects}
+    for config in configs.values():
+        plan = quietly(config)
+        theirs, defects = at.audit.as_framework(plan, name)
+        assert bool(defects) == bool(plan.differences(theirs))
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [("vllm-0.33.0+cpu", "0.33.0"), ("vllm-0.25rc1", "0.25"), ("VLLM-v0.25.dev3", "0.25")],
+)
+def test_releases_as_packages_write_them(name: str, release: str) -> None:
+    plan = quietly(recorded("vllm", "attention_factor").config)
+    assert at.audit.as_framework(plan, name) == at.audit.as_framework(plan, f"vllm-{release}")

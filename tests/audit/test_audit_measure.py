@@ -7,6 +7,7 @@ import copy
 import json
 import types
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -405,3 +406,183 @@ def test_the_command_needs_a_folder_with_a_model(tmp_path: Path, capsys: pytest.
     assert "must be a folder with a model, and has no config.json" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--measure", "--at", "0"]) == 2
     assert "--at must be left out with --measure" in capsys.readouterr().err
+
+
+# ---- further changes to one layer of a Llama: one difference each
+
+
+@pytest.fixture
+def llama() -> Iterator[tuple[Any, dict[str, Any]]]:
+    yield built("llama", num_hidden_layers=3, sliding_window=None)
+    AttentionInterface._global_mapping.pop("changed", None)
+
+
+def behind_rotation(model: Any, layer: int, change: Any) -> None:
+    """Change queries, keys and the mask of one layer behind its rotation."""
+    number = {id(each.self_attn): index for index, each in enumerate(model.layers)}
+
+    def attend(
+        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: Any = None, **given: Any
+    ) -> Any:
+        options = {"is_causal": True}
+        if number[id(module)] == layer:
+            query, key, options = change(query, key, options)
+        out = functional.scaled_dot_product_attention(
+            query, key, value, scale=scaling, enable_gqa=True, **options
+        )
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("changed", attend)
+    model.set_attn_implementation("changed")
+
+
+def with_bias(query: Any, key: Any, options: Any) -> Any:
+    """A slope over the distance, in place of the causal mask alone."""
+    n = query.shape[2]
+    return query, key, {"attn_mask": torch.ones(n, n).tril().log() + 0.1 * torch.arange(float(n))}
+
+
+CHANGES = {
+    "causal": lambda q, k, options: (q, k, {"is_causal": False}),
+    "bias": with_bias,
+    "factor by head": lambda q, k, options: (q * torch.tensor([2.0, 1, 1, 1])[:, None, None], k, options),
+    "factor by channel": lambda q, k, options: (
+        q * torch.where(torch.arange(16) == 3, 1.5, 1.0),
+        k,
+        options,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_the_only_difference(llama: Any, what: str) -> None:
+    model, config = llama
+    behind_rotation(model, 1, CHANGES[what])
+    found = only(at.audit.measure(model, config=config))
+    assert (found.what, found.layers) == (what, (1,))
+
+
+def queries_alone(self: Any, hidden_states: Any, position_embeddings: Any = None, **kwargs: Any) -> Any:
+    """Attention of a Llama layer that does not turn its keys."""
+    cos, sin = (x[:, None] for x in position_embeddings)
+    shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+    projections = (self.q_proj, self.k_proj, self.v_proj)
+    q, k, v = (each(hidden_states).view(shape).transpose(1, 2) for each in projections)
+    q = q * cos + torch.cat((-q[..., 8:], q[..., :8]), -1) * sin
+    out = functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, enable_gqa=True, scale=self.scaling
+    )
+    return self.o_proj(out.transpose(1, 2).flatten(-2)), None
+
+
+def test_keys_that_do_not_turn(llama: Any) -> None:
+    model, config = llama
+    attention = model.layers[2].self_attn
+    attention.forward = types.MethodType(queries_alone, attention)
+    found = only(at.audit.measure(model, config=config))
+    assert (found.what, found.layers, found.measured) == ("angles of keys", (2,), 0.0)
+
+
+def test_another_base_in_one_layer_is_no_lost_factor() -> None:
+    """Without YaRN and with another base: no slip explains both."""
+    model, config = built("llama", rope_parameters={**YARN, "original_max_position_embeddings": 512})
+    other = oracle.build("llama", rope_parameters={"rope_type": "default", "rope_theta": 5e5})[0].rotary_emb
+    forward, rotary = model.layers[2].forward, other
+
+    def turned(
+        hidden_states: Any, position_embeddings: Any = None, position_ids: Any = None, **given: Any
+    ) -> Any:
+        own = rotary(hidden_states, position_ids)
+        return forward(hidden_states, position_embeddings=own, position_ids=position_ids, **given)
+
+    model.layers[2].forward = turned
+    found = at.audit.measure(model, config=config).differences
+    assert [(each.what, each.layers) for each in found] == [("rotated", (2,)), ("angles", (2,))]
+    assert not any("does not multiply" in each.slip for each in found)
+
+
+# ---- models that tell less
+
+
+def test_one_pair_of_channels_has_no_order() -> None:
+    model, config = built("gpt_neox", rotary_pct=0.125)
+    found = at.audit.measure(model, config=config)
+    assert found.differences == ()
+    assert found[0].rotated.sum() == 2
+
+
+def test_layers_that_cannot_be_measured_are_not_as_the_config_says() -> None:
+    model, config = built("longformer", attention_window=[8, 8, 8, 8])
+    found = at.audit.measure(model, config=config)
+    assert found.compared == 0
+    assert "0 layers measured" in found.table()
+    assert "as its config says" not in found.table()
+    assert "none compared with its config" in found.table()
+
+
+def test_layers_beyond_the_config_are_named() -> None:
+    model, config = built("llama", num_hidden_layers=3)
+    found = at.audit.measure(model, config={**config, "num_hidden_layers": 1})
+    assert found.compared == 1
+    assert "layers 1-2 were not compared: the config has 1 layers" in found.remarks
+    assert "1 of them as its config says" in found.table()
+
+
+def test_an_encoder_is_compared_with_its_own_part() -> None:
+    model, config = built("bart")
+    found = at.audit.measure(model, config=config)
+    assert found.differences == ()
+    assert found.compared == len(found.measured) == 16
+    assert any("it attends to other rows" in note for note in found.remarks)
+    model.encoder.layers[1].self_attn.scaling *= 2
+    changed = only(at.audit.measure(model, config=config))
+    assert (changed.tower, changed.layers, changed.ratio) == ("encoder", (1,), pytest.approx(2.0, rel=1e-5))
+
+
+def test_dynamic_positions_forget_the_long_texts() -> None:
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    model, config = built("llama", rope_parameters=rope, max_position_embeddings=64)
+    ids = torch.arange(40)[None]
+    with torch.no_grad():
+        before = model(ids).last_hidden_state
+        assert at.audit.measure(model, config=config).differences == ()
+        assert torch.equal(model(ids).last_hidden_state, before)
+    assert model.rotary_emb.max_seq_len_cached == 64
+
+
+class Outer(torch.nn.Module):
+    """A model that hands its arguments to another, as adapters do."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+
+    def get_input_embeddings(self) -> Any:
+        return self.inner.get_input_embeddings()
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
+        return self.inner(input_ids, attention_mask=attention_mask, **kwargs)
+
+
+@pytest.mark.parametrize("wrap", [Outer, torch.nn.DataParallel, partial(torch.compile, backend="eager")])
+def test_wrapped_models(wrap: Any) -> None:
+    model, config = built("llama", num_hidden_layers=2)
+    model.layers[0].self_attn.scaling *= 2
+    found = only(at.audit.measure(wrap(model), config=config))
+    assert (found.layers, found.ratio) == ((0,), pytest.approx(2.0, rel=1e-5))
+
+
+def test_keys_with_large_biases_in_sixteen_bits() -> None:
+    model, config = built("llama", attention_bias=True, head_dim=32, num_hidden_layers=1)
+    with torch.no_grad():
+        model.layers[0].self_attn.k_proj.bias.normal_(0, 300)
+    frequencies = model.rotary_emb.inv_freq.clone()
+    cast = model.to(torch.float16)
+    cast.rotary_emb.inv_freq = frequencies
+    assert at.audit.measure(cast, config=config).differences == ()
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    model, _ = built("llama")
+    with pytest.raises(NotImplementedError, match="must hold its weights, got some on the device meta"):
+        at.audit.measure(model.to("meta"))

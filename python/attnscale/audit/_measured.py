@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..torch._measured.model import Measurement
 
 _HEADER = ("layers", "what", "at i", "measured", "config", "ratio")
-_PLAIN_HEADER = ("layers", "rotated", "unrotated", "channels", "window", "cap", "sink")
+_PLAIN_HEADER = ("layers", "rotated", "unrotated", "channels", "causal", "window", "cap", "sink", "bias")
 #: Training length of a model whose config names none.
 _USUAL_LENGTH = 4096
 #: Multiples of the training length at which queries are measured.
@@ -50,6 +50,8 @@ class MeasuredPlan(Tabled):
         Positions at which queries were measured.
     passes, tokens : int
         Number of passes of the model, and tokens of each.
+    compared : int
+        Number of layers that were compared with the config.
     remarks : tuple of str
         What was not measured or not compared, and why.
     """
@@ -61,6 +63,7 @@ class MeasuredPlan(Tabled):
     positions: tuple[int, ...]
     passes: int
     tokens: int
+    compared: int = 0
     remarks: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
@@ -102,6 +105,7 @@ class MeasuredPlan(Tabled):
             "differences": [each.to_dict() for each in self.differences],
             "not_measured": {each.module: each.reason for each in self.layers if each.reason},
             "remarks": list(self.remarks),
+            "compared": self.compared,
             "passes": self.passes,
             "tokens": self.tokens,
         }
@@ -120,10 +124,12 @@ class MeasuredPlan(Tabled):
         size = f"{counted(len(self.measured), 'layer')} measured in {counted(self.passes, 'pass', 'passes')}"
         title = f"{self.model}: {size} of {self.tokens} tokens"
         notes = [*map(str, self.differences), *(f"note: {text}" for text in self.remarks)]
-        if self.plan is None:
+        if self.plan is None or not self.compared:
+            title += "" if self.plan is None else ", none compared with its config"
             return Sheet(title, _PLAIN_HEADER, self._plain(), tuple(notes))
         if not self.differences:
-            return Sheet(f"{title}, as its config says", _PLAIN_HEADER, self._plain(), tuple(notes))
+            count = "" if self.compared == len(self.layers) else f"{self.compared} of them "
+            return Sheet(f"{title}, {count}as its config says", _PLAIN_HEADER, self._plain(), tuple(notes))
         title += f", {counted(len(self.differences), 'difference')} from its config"
         return Sheet(title, _HEADER, [_cells(each) for each in self.differences], tuple(notes))
 
@@ -134,9 +140,11 @@ class MeasuredPlan(Tabled):
             return (
                 *(_range(layer, rotated=kind) for kind in (True, False)),
                 f"{layer.pairing} of {int(layer.rotated.sum())}" if layer.pairing else "-",
+                "yes" if layer.is_causal else "-",
                 str(layer.window or "-"),
                 "-" if layer.softcap is None else as_number(layer.softcap),
-                "yes" if layer.sink else "-",
+                "?" if layer.sink is None else "yes" if layer.sink else "-",
+                "yes" if layer.bias else "-",
             )
 
         groups = grouped(self.measured, lambda layer: (layer.tower, key(layer)))
@@ -223,13 +231,13 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
     positions = _positions(plan)
     found: Measurement = measured(model, positions)
     layers, differences = _layers(found), list[MeasuredDifference]()
-    more: list[str] = []
+    compared, more = 0, list[str]()
     if plan is not None:
-        differences, more = _compared(plan, layers, content)
+        differences, compared, more = _compared(plan, layers, content)
         if any(each.slip == NOT_TEMPERED for each in differences):
             found.run_behind(positions[1:])
             layers = _layers(found)
-            differences, more = _compared(plan, layers, content)
+            differences, compared, more = _compared(plan, layers, content)
         if differences and config is None:
             more.append("most of a config is read when the model is built: a later change has no effect")
     return MeasuredPlan(
@@ -240,6 +248,7 @@ def measure(model: torch.nn.Module, *, config: Any = None) -> MeasuredPlan:
         (0, *positions),
         found.passes,
         found.tokens,
+        compared,
         (*remarks, *found.remarks, *_remarks(layers), *more),
     )
 
@@ -283,16 +292,35 @@ def _positions(plan: ScalePlan | None) -> tuple[int, ...]:
 
 def _compared(
     plan: ScalePlan, layers: list[MeasuredLayer], content: Mapping[str, Any]
-) -> tuple[list[MeasuredDifference], list[str]]:
-    """Differences of the tower that the config's plan is of, and remarks."""
+) -> tuple[list[MeasuredDifference], int, list[str]]:
+    """Differences, number of compared layers and remarks of the towers that the config has a plan for."""
     towers = grouped(layers, lambda layer: layer.tower)
     chosen = _tower(plan, towers)
-    remarks = []
-    if len(towers) > 1:
-        others = ", ".join(name for name in towers if name != chosen)
-        remarks.append(f"compared with the config: {chosen}; measured alone: {others}")
-    found, more = differences_from(plan, towers.get(chosen, []), content)
-    return [replace(each, tower=chosen if len(towers) > 1 else "") for each in found], [*remarks, *more]
+    differences, remarks, count, alone = list[MeasuredDifference](), list[str](), 0, []
+    for name, own in towers.items():
+        asked = plan if name == chosen else _plan_of_part(content, name)
+        if asked is None:
+            alone.append(name)
+            continue
+        found = differences_from(asked, own, content)
+        tower = name if len(towers) > 1 else ""
+        differences += [replace(each, tower=tower) for each in found.differences]
+        remarks += found.remarks
+        count += found.compared
+    remarks += [f"measured alone, not compared with the config: {', '.join(alone)}"] if alone else []
+    return differences, count, remarks
+
+
+def _plan_of_part(content: Mapping[str, Any], tower: str) -> ScalePlan | None:
+    """The plan of an encoder beside a decoder; None for other towers."""
+    if "encoder" not in tower.replace("decoder", ""):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AuditWarning)
+            return resolve(content, part="encoder")
+    except ValueError:
+        return None
 
 
 def _tower(plan: ScalePlan, towers: Mapping[str, list[MeasuredLayer]]) -> str:

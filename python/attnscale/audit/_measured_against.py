@@ -46,10 +46,10 @@ class MeasuredDifference:
     layers : tuple of int
     what : str
         "rotated", "unrotated" (the multiplier of those channels), "factor by channel", "factor by head",
-        "growth of keys" (with their position), "angles" and "angles of keys" (of rotary positions, in rad from
-        one position to the next, of the pair of channels that differs most), "pairs" (channels that turn
-        together), "softcap", "window" (largest number of keys of a query), "sink", "causal" and "bias" (other
-        than in most layers) or "channels".
+        "growth of keys" (with their position), "angles" and "angles of keys" (of rotary positions, in rad
+        from one position to the next, of the pair of channels that differs most), "pairs" (channels that
+        turn together), "softcap", "window" (largest number of keys of a query), "sink", "causal" and "bias"
+        (other than in most layers) or "channels".
     position : int or None
         First measured position with a difference; None where it does not depend on the position.
     measured, config : float, bool, str or None
@@ -113,15 +113,24 @@ def said(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+class Comparison(NamedTuple):
+    """Differences of one tower, the number of its layers that were compared, and what could not be."""
+
+    differences: list[MeasuredDifference]
+    compared: int
+    remarks: list[str]
+
+
 def differences_from(
     plan: ScalePlan, layers: Sequence[MeasuredLayer], config: Mapping[str, Any]
-) -> tuple[list[MeasuredDifference], list[str]]:
-    """Differences of the layers of one tower from a plan, and remarks on what could not be compared.
+) -> Comparison:
+    """Differences of the layers of one tower from a plan.
 
     Channels are paired as the family's checkpoints are, or as in most layers where that is not known.
     """
     found: list[MeasuredDifference] = []
     remarks: list[str] = []
+    compared = 0
     usual = _usual(layers)
     beyond = [each.index for each in layers if each.index >= len(plan)]
     if beyond:
@@ -141,7 +150,8 @@ def differences_from(
         )
         found += against.differences(alike)
         remarks += against.remarks
-    return _joined(found), list(dict.fromkeys(remarks))
+        compared += 1
+    return Comparison(_joined(found), compared, list(dict.fromkeys(remarks)))
 
 
 def _without_latents(plan: LayerPlan) -> Iterator[LayerPlan]:
@@ -243,7 +253,12 @@ class _Against:
         return {"rotated": first, "unrotated": ~first}
 
     def _scores(self) -> Iterator[MeasuredDifference]:
-        """The first difference of the multiplier of each kind of channels."""
+        """The first difference of the multiplier of each kind of channels, or of the heads."""
+        heads = self._layer.by_head
+        if max(heads) - min(heads) > 4 * self._near * max(map(abs, heads)):
+            ends = f"{heads[0]:.6g} in the first head, {heads[-1]:.6g} in the last"
+            yield self._found("factor by head", None, ends, "one for all")
+            return
         for channels in self._plan.channel_kinds:
             factors = self._layer.factors[self._chosen[channels]]
             middle = float(np.median(factors))
@@ -257,10 +272,6 @@ class _Against:
                     slip = NOT_TEMPERED if position and self._is_constant(channels) else ""
                     yield self._found(channels, position, value, asked, slip)
                     break
-        heads = self._layer.by_head
-        if max(heads) - min(heads) > 4 * self._near * max(map(abs, heads)):
-            ends = f"{heads[0]:.6g} in the first head, {heads[-1]:.6g} in the last"
-            yield self._found("factor by head", None, ends, "one for all")
         for position, turns in self._layer.key.items():
             growth = float(np.median(turns.growth))
             if abs(growth - 1) > self._near:
@@ -341,17 +352,24 @@ class _Against:
         return float(np.nanmax(np.abs(turns.angles)))
 
     def _angle_slip(self, rotation: Rotation, side: Mapping[int, Turns]) -> str:
+        """The name of a slip that explains all angles, or empty."""
         unscaled = unscaled_rotation(self._plan, self._whole)
-        for name, angles in angle_slips(self._config, self._plan, self._whole, unscaled).items():
-            if self._gaps(lambda length, angles=angles: angles, side) == []:
-                return name
-        if not self._layer.turning.any():
-            return NOT_TURNED
-        for name, bits in _TYPES.items():
-            rounded = self._gaps(lambda length, bits=bits: _rounded(rotation.frequencies(length), bits), side)
-            if rounded == []:
-                return f"frequencies rounded to {name}"
-        return ""
+
+        def explains(frequencies: Frequencies) -> bool:
+            return self._gaps(frequencies, side) == []
+
+        def always(angles: NDArray[np.float64]) -> Frequencies:
+            return lambda length: angles
+
+        def with_bits(bits: int) -> Frequencies:
+            return lambda length: _rounded(rotation.frequencies(length), bits)
+
+        slips = angle_slips(self._config, self._plan, self._whole, unscaled)
+        found = next((name for name, angles in slips.items() if explains(always(angles))), "")
+        if found or not self._layer.turning.any():
+            return found or NOT_TURNED
+        named = (name for name, bits in _TYPES.items() if explains(with_bits(bits)))
+        return next((f"frequencies rounded to {name}" for name in named), "")
 
     def _gaps(self, frequencies: Frequencies, side: Mapping[int, Turns]) -> list[_Gap] | None:
         """Pairs of queries, or keys, with another angle; None where nothing can be told."""

@@ -247,8 +247,10 @@ def as_framework(plan: ScalePlan, name: str) -> tuple[ScalePlan, tuple[Defect, .
     for defect in found.framework.defects:
         layers = tuple(defect.change(plan, layer) for layer in plan.layers)
         if defect.concerns(found.release) and layers != plan.layers:
-            plan = plan.with_layers(layers)
-            defects.append(defect)
+            changed = plan.with_layers(layers)
+            if plan.differences(changed):  # keys that give the same number do not differ
+                plan = changed
+                defects.append(defect)
     if found.note:
         plan = replace(plan, warnings=(*plan.warnings, found.note))
     return plan, tuple(defects)
@@ -279,8 +281,13 @@ def framework_named(name: str) -> Named:
     """The framework and the release in a name, as "vllm-0.25"."""
     known = {other: stem for stem, each in FRAMEWORKS.items() for other in (stem, *each.also)}
     stem, _, text = str(name).rpartition("-")
-    if stem not in known or not is_release(text):
-        stem, text = name, ""
+    if stem.lower() in known and str(name).lower() not in known:
+        stem = stem.lower()
+        if not is_release(text):
+            rule = "must be numbers, as in vllm-0.29.0"
+            raise ValueError(f"release of framework {stem!r} {rule}, got {shown(text)}")
+    else:
+        stem, text = str(name).lower() if str(name).lower() in known else name, ""
     stem = known[choose("framework", stem, list(FRAMEWORKS), also=known)]
     framework = FRAMEWORKS[stem]
     if text and not framework.newest:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_RELEASE = re.compile(r"[vb]?(\d+(?:\.\d+)*)(?:\.?post(\d+))?")
+_RELEASE = re.compile(r"[vb]?(\d+(?:\.\d+)*)(?:\.?post(\d+))?(?:\.?(?:rc|dev)\d*)?(?:\+[a-z0-9.]+)?")
 
 #: Smallest first number that is a year, as in xllamacpp 2026.10.11549, whose third is the build of llama.cpp.
 _YEAR = 2000
@@ -54,7 +54,7 @@ class Sighting(NamedTuple):
 
 
 def is_release(text: str) -> bool:
-    """Whether the text is a release, as "0.33.0", "v0.9", "0.5.15.post1" or "b9728"."""
+    """Whether the text is a release, as "0.33.0", "v0.9", "0.5.15.post1", "0.33.0rc1+cpu" or "b9728"."""
     return _RELEASE.fullmatch(text) is not None
 
 

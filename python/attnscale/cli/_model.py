@@ -179,7 +179,7 @@ def model_of(folder: Path) -> Any:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     name = str(folder)
     transformers = _transformers(name)
-    with _as_stored(name):
+    with _as_stored(name, "must be a folder with a model of transformers"):
         return transformers.AutoModel.from_pretrained(name, dtype="auto", trust_remote_code=False).eval()
 
 
@@ -199,15 +199,17 @@ def _transformers(name: str) -> Any:
     return transformers
 
 
+_A_MODEL = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
+
+
 @contextmanager
-def _as_stored(name: str) -> Iterator[None]:
+def _as_stored(name: str, rule: str = _A_MODEL) -> Iterator[None]:
     """Block in which a model that cannot be read is bad input."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        rule = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"
-        raise InputError(f"MODEL {name}: {rule} ({first})") from None
+    except Exception as error:  # formats of weights have their own errors
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InputError(f"MODEL {name}: {rule} ({first})") from error
 
 
 def _words(file: Path, option: str) -> str:

@@ -107,12 +107,13 @@ def _measured(options: argparse.Namespace) -> Answer:
     model = model_of(folder)
     with bad_input():
         found = audit.measure(model, config=folder)
-    ends = found.differences and options.strict
+    said = counted(len(found.differences), "difference") if found.compared else "no layer was compared"
+    ends = options.strict and (found.differences or not found.compared)
     return Answer(
         str(found),
         found.rows(),
         report={"schema": audit.SCHEMA, "report": "measured", **found.to_dict()},
-        ends=FoundError(f"{counted(len(found.differences), 'difference')} (--strict)") if ends else None,
+        ends=FoundError(f"{said} (--strict)") if ends else None,
     )
 
 

@@ -52,6 +52,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "granite": {"attention_multiplier": 0.125},
     "deepseek_v3": {**LATENT, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
     "exaone4": {},
+    "mimo_v2_flash": {},
     "dots3_note_text": dict(CASES)["dots3_note_text"],
     "falcon_h1": {"key_multiplier": 0.5, "num_hidden_layers": 1},
     "gpt2": {"scale_attn_by_inverse_layer_idx": True},
@@ -565,7 +566,8 @@ class Outer(torch.nn.Module):
 
 
 @pytest.mark.parametrize("wrap", [Outer, torch.nn.DataParallel, partial(torch.compile, backend="eager")])
-def test_wrapped_models(wrap: Any) -> None:
+def test_wrapped_models(monkeypatch: pytest.MonkeyPatch, wrap: Any) -> None:
+    monkeypatch.setattr("torch.nn.parallel.data_parallel._get_available_device_type", lambda: None)
     model, config = built("llama", num_hidden_layers=2)
     model.layers[0].self_attn.scaling *= 2
     found = only(at.audit.measure(wrap(model), config=config))

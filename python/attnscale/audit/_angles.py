@@ -83,7 +83,8 @@ class Rotation:
         return found if np.isfinite(found).all() else None
 
     def _plain(self, base: float | None = None) -> NDArray[np.float64]:
-        powers = np.arange(0, self.rotated, 2) / max(self.rotated, 1)
+        size = dict(self.parameters).get("exponents", self.rotated)  # an odd number of channels, or all
+        powers = np.arange(0, self.rotated, 2) / max(size, 1)
         return np.asarray(((self.base or 1.0) if base is None else base) ** -powers)
 
 

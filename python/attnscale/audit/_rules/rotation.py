@@ -9,6 +9,7 @@ from typing import Any
 from .._angles import Rotation
 from .family import Layer, Rope
 from .llama_cpp_rope import WINDOWS
+from .rope import partial_rotary_factor
 
 #: Bases of layers with a window, and of the others, given beside the parameters.
 _OF_WINDOWS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
@@ -67,6 +68,8 @@ def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotati
     share = rope.parameters.get("partial_rotary_factor")
     if rope.kind == "proportional":
         given["share"] = share if _is_number(share) else 1.0
+    if (turned := _odd(layer, rotated, head_dim)) is not None:
+        given["exponents"] = turned
     unread = ""
     if layer.keys.architecture and layer.keys.get("tensors of frequencies"):
         unread = f"they are in {', '.join(layer.keys.get('tensors of frequencies'))}, a tensor of the file"
@@ -74,6 +77,14 @@ def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotati
         keys.append(_share(layer, rope, f"{rotated} of {head_dim} channels turn"))
     ordered = tuple(sorted((name, _hashable(value)) for name, value in given.items()))
     return Rotation(rope.kind, base, rotated, head_dim, ordered, unread, tuple(keys))
+
+
+def _odd(layer: Layer, rotated: int, head_dim: int) -> int | None:
+    """An odd number of channels by partial_rotary_factor, one less than turn; None for an even one."""
+    if not layer.keys.code.rotates_partly:
+        return None
+    turned = int(head_dim * partial_rotary_factor(layer, head_dim))
+    return turned if turned % 2 and turned + 1 == rotated else None
 
 
 def _share(layer: Layer, rope: Rope, turned: str) -> str:

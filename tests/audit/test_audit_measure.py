@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 import types
 from collections.abc import Iterator
 from functools import partial
@@ -567,7 +568,8 @@ class Outer(torch.nn.Module):
 
 @pytest.mark.parametrize("wrap", [Outer, torch.nn.DataParallel, partial(torch.compile, backend="eager")])
 def test_wrapped_models(monkeypatch: pytest.MonkeyPatch, wrap: Any) -> None:
-    monkeypatch.setattr("torch.nn.parallel.data_parallel._get_available_device_type", lambda: None)
+    parallel = sys.modules["torch.nn.parallel.data_parallel"]
+    monkeypatch.setattr(parallel, "_get_available_device_type", lambda: None)  # no accelerator
     model, config = built("llama", num_hidden_layers=2)
     model.layers[0].self_attn.scaling *= 2
     found = only(at.audit.measure(wrap(model), config=config))

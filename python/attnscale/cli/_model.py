@@ -164,13 +164,15 @@ def load(name: str, options: argparse.Namespace) -> Reader:
 
 def _read(name: str, place: Mapping[str, Any], *, with_text: bool) -> tuple[Any, Any]:
     """The tokenizer, or None without a text, and the model."""
-    transformers = _transformers(name)
+    _make_silent(name)
+    from transformers import AutoModel, AutoTokenizer
+
     with _as_stored(name):
         # By default transformers would ask at the terminal whether to run the model's own code.
         tokenizer: Any = None
         if with_text:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = transformers.AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = AutoModel.from_pretrained(name, trust_remote_code=False).to(**place).eval()
     return tokenizer, model
 
 
@@ -178,16 +180,17 @@ def model_of(folder: Path) -> Any:
     """The model in a folder, in the type that it is stored in."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     name = str(folder)
-    transformers = _transformers(name)
+    _make_silent(name)
+    from transformers import AutoModel
+
     with _as_stored(name, "must be a folder with a model of transformers"):
-        return transformers.AutoModel.from_pretrained(name, dtype="auto", trust_remote_code=False).eval()
+        return AutoModel.from_pretrained(name, dtype="auto", trust_remote_code=False).eval()
 
 
-def _transformers(name: str) -> Any:
-    """The package transformers, made silent."""
+def _make_silent(name: str) -> None:
+    """Check that there is transformers, and a model in a folder, and quiet its messages."""
     try:
         import torch as torch
-        import transformers
         from transformers.utils import logging
     except ImportError:
         raise InputError("a model needs torch and transformers: pip install torch transformers") from None
@@ -196,7 +199,6 @@ def _transformers(name: str) -> Any:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     getLogger("huggingface_hub").setLevel(ERROR)  # it would warn at each of several tries
-    return transformers
 
 
 _A_MODEL = "must be a folder with a model of transformers and its tokenizer, or a name that leads to one"

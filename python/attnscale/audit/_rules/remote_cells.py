@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..._base.checks import shown
 from ...laws import LogN, SSMax
 from .._keys import ConfigError, Keys, check_size, check_table
 from .._layer import Term
@@ -99,5 +100,5 @@ def _mode(keys: Keys) -> str:
     if mode is None:
         return "full" if keys.get("use_logn_attention") is False else "unknown"
     if mode not in ("full", "base_only", "log_only"):
-        raise ConfigError(f"qass_mode must be full, base_only or log_only, got {mode!r}")
+        raise ConfigError(f"qass_mode must be full, base_only or log_only, got {shown(mode)}")
     return str(mode)

@@ -185,7 +185,7 @@ class Measurement:
             return
         found.scale, found.softcap = float(scale), options.get("softcap")
         found.sees, found.is_causal, found.bias = _mask(query, key, options)
-        largest = _largest(query, key, call.key_of)
+        largest = _largest(query, key)
         if call.way == "softmax" and largest > torch.finfo(query.dtype).max:
             found.notes.append(f"scores before the scale exceed the largest number of {_named(query.dtype)}")
 
@@ -276,7 +276,7 @@ def _heads(x: Tensor, call: SeenCall, is_query: bool) -> list[int]:
     return sorted({call.key_of[0], call.key_of[-1]})
 
 
-def _largest(query: Tensor, key: Tensor, key_of: Sequence[int]) -> float:
+def _largest(query: Tensor, key: Tensor) -> float:
     """The largest product of a query and a key of the first head."""
     return float((query[0, 0].double() @ key[0, 0].double().mT).abs().max())
 

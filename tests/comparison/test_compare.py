@@ -58,7 +58,7 @@ def test_one_layer_with_another_scale() -> None:
 
 
 def test_a_scale_in_the_queries_is_the_same_scale() -> None:
-    """What counts is the factor of the score, not where it sits."""
+    """A factor of the score is found wherever it sits."""
     model = llama()
     moved = times(model, 1, 0.5)
     moved.layers[1].self_attn.q_proj.weight.data *= 2

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 #: Relative differences of frequencies below this are ignored: files have single precision.
 _TOLERANCE = 1e-6
 
+#: Parameters that put channels into pairs, or pairs to the axes of a picture.
+PAIRING = ("mrope_section", "mrope_interleaved", "xdrope_section", "rope_interleave")
+
 #: Smallest angle that counts as a difference of two pairs, in rad.
 FAR = 0.1
 

@@ -13,14 +13,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..laws import Constant, Law, LongRoPE, MinistralTemperature, MLAYaRN, Standard, YaRN
+from ._angles import PAIRING
 from ._layer import LayerPlan, Term
 from ._scale_plan import ScalePlan
 
 #: Function from plan, layer and arguments to the layer as the framework computes it.
 Change: TypeAlias = Callable[..., LayerPlan]
-
-#: Parameters of rotary positions that only say which channels form a pair.
-_PAIRING = ("mrope_interleaved", "mrope_section", "rope_interleave", "xdrope_section")
 
 # ---- factors ---------------------------------------------------------------------------------------
 
@@ -151,7 +149,7 @@ def _without_scaling(plan: ScalePlan, layer: LayerPlan, *kinds: str) -> LayerPla
     """Plain rotary positions in place of these types, without their factor of the score."""
     if layer.rotation is None or layer.rotation.kind not in kinds:
         return layer
-    pairing = tuple(each for each in layer.rotation.parameters if each[0] in _PAIRING)
+    pairing = tuple(each for each in layer.rotation.parameters if each[0] in PAIRING)
     layer = replace(layer, rotation=replace(layer.rotation, kind="default", parameters=pairing))
     return replace(layer, terms=tuple(x for x in layer.terms if not isinstance(x.law, (YaRN, LongRoPE))))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._base.tabled import Labelled, Sheet, Tabled
 from .._base.text import counted, grouped
-from ._angles import AngleDifference, AngleGap, Rotation, angle_difference
+from ._angles import PAIRING, AngleDifference, AngleGap, Rotation, angle_difference
 from ._layer import Channels, LayerPlan
 from ._text import named, ranges
 
@@ -289,9 +289,6 @@ def _multipliers(
     return [Difference(layers, channels, *each, *keys) for each in found]
 
 
-_PAIRING = ("mrope_interleaved", "mrope_section", "rope_interleave", "xdrope_section")
-
-
 def _angles(
     layers: tuple[int, ...], mine: Rotation, theirs: Rotation, limit: int, window: int | None
 ) -> list[Difference]:
@@ -304,7 +301,7 @@ def _angles(
     elif (angles := angle_difference(mine, theirs, limit, window)) is not None:
         found.append(from_keys("angles", None, angles.here, angles.there, angles=angles))
     here, there = (
-        ", ".join(f"{name} = {value}" for name, value in each.parameters if name in _PAIRING) or "as usual"
+        ", ".join(f"{name} = {value}" for name, value in each.parameters if name in PAIRING) or "as usual"
         for each in (mine, theirs)
     )
     return found if here == there else [*found, from_keys("pairs", None, here, there)]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,8 @@ from .._base.text import by_reason, counted, grouped
 from ._keys import read_config
 from ._measured_against import NOT_TEMPERED, MeasuredDifference, differences_from, said
 from ._measured_layer import MeasuredLayer
-from ._resolve import AuditWarning, resolve
 from ._scale_plan import ScalePlan
+from ._survey import resolve_quietly
 from ._text import named
 
 if TYPE_CHECKING:
@@ -260,9 +259,7 @@ def _asked(model: Any, config: Any) -> tuple[dict[str, Any], ScalePlan | None, l
         return {}, None, []
     try:
         content = read_config(given)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AuditWarning)
-            return content, resolve(content), []
+        return content, resolve_quietly(content, None), []
     except (TypeError, ValueError) as error:
         if config is not None:
             raise
@@ -274,7 +271,7 @@ def _layers(found: Measurement) -> list[MeasuredLayer]:
 
 
 def _remarks(layers: list[MeasuredLayer]) -> list[str]:
-    """What was not measured, and the notes of layers."""
+    """Reasons why layers were not measured, and the notes of the others."""
     lost = by_reason({each.module: each.reason for each in layers if each.reason})
     notes = dict.fromkeys(note for each in layers for note in each.notes)
     return [*(f"not measured: {each}" for each in lost), *notes]
@@ -316,9 +313,7 @@ def _plan_of_part(content: Mapping[str, Any], tower: str) -> ScalePlan | None:
     if "encoder" not in tower.replace("decoder", ""):
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AuditWarning)
-            return resolve(content, part="encoder")
+        return resolve_quietly(content, "encoder")
     except ValueError:
         return None
 

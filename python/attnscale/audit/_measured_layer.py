@@ -45,7 +45,7 @@ class Turns(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MeasuredLayer:
-    """What the code of a layer did to raw queries and keys; :func:`attnscale.audit.measure` makes it.
+    """Numbers that the code of a layer gave raw queries and keys; :func:`attnscale.audit.measure` makes it.
 
     Attributes
     ----------

@@ -240,11 +240,11 @@ def survey(
     return Survey(tuple(found.values()), framework, tuple(filter(None, [note])), interrupted)
 
 
-def resolve_quietly(path: Path, part: str | None) -> ScalePlan:
+def resolve_quietly(config: Any, part: str | None) -> ScalePlan:
     """The plan of a config, without issuing its warnings, which it has."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AuditWarning)
-        return resolve(path, part=part)
+        return resolve(config, part=part)
 
 
 def _find(paths: Sequence[Path]) -> dict[Path, tuple[str, bool]]:

@@ -93,7 +93,7 @@ def _one(options: argparse.Namespace) -> Answer:
 
 
 def _measured(options: argparse.Namespace) -> Answer:
-    """What the model in a folder multiplies, beside its config.json."""
+    """The multipliers of the model in a folder, beside those of its config.json."""
     folder = options.config[0]
     if len(options.config) > 1 or not folder.is_dir():
         raise InputError(

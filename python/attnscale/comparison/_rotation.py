@@ -167,7 +167,7 @@ def _share(pair: Pair, made: Array) -> float:
 
 
 def _said(pair: Pair, angles: tuple[Array, Array], weight: Array) -> str:
-    """What the angles (rows, pairs) have in common."""
+    """The rule that all angles (rows, pairs) follow, in words."""
     there = weight > 1e-3 * weight.max()
     first = np.where(there, angles[0], 0.0)
     steps = np.exp(1j * (first - first[:1]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._angles import Rotation
+from .._angles import PAIRING, Rotation
 from .family import Layer, Rope
 from .llama_cpp_rope import WINDOWS
 from .rope import partial_rotary_factor
@@ -52,9 +52,6 @@ _SCALING: dict[str, tuple[str, ...]] = {
     "longrope": ("short_factor", "long_factor"),
 }
 _ORIGINAL = "original_max_position_embeddings"
-
-#: Keys that put channels into pairs, or pairs to the axes of a picture.
-_PAIRING = ("mrope_section", "mrope_interleaved", "xdrope_section", "rope_interleave")
 
 
 def rotation_of(layer: Layer, rope: Rope, rotated: int, head_dim: int) -> Rotation | None:
@@ -121,7 +118,7 @@ def _parameters(layer: Layer, rope: Rope) -> tuple[dict[str, Any], list[str]]:
     if rope.kind not in ("default", "mrope"):
         listed = (f"{name} = {_short(rope.parameters[name])}" for name in names)
         said.append(f"{rope.name}: " + ", ".join([f"type {rope.kind}", *listed]))
-    for name in _PAIRING:
+    for name in PAIRING:
         value = rope.parameters.get(name)
         value = layer.keys.get(name) if value is None else value
         if value is not None:

@@ -144,11 +144,11 @@ def differences_from(
             continue
         known = pairing_of(plan.model_type, asked.rotation)
         alike = usual._replace(pairing=known) if known else usual
-        against = min(
-            (_Against(plan, each, layer, config) for each in _without_latents(asked)),
-            key=lambda each: len(each.differences(alike)),
+        tried = [_Against(plan, each, layer, config) for each in _without_latents(asked)]
+        differences, against = min(
+            ((each.differences(alike), each) for each in tried), key=lambda each: len(each[0])
         )
-        found += against.differences(alike)
+        found += differences
         remarks += against.remarks
         compared += 1
     return Comparison(_joined(found), compared, list(dict.fromkeys(remarks)))
@@ -210,7 +210,6 @@ class _Against:
 
     def differences(self, usual: _Usual) -> list[MeasuredDifference]:
         """All differences, with the slips that explain them."""
-        self.remarks.clear()
         if self._plan.head_dim != self._layer.head_dim:
             return [self._found("channels", None, self._layer.head_dim, self._plan.head_dim)]
         scores = list(self._scores())

@@ -68,16 +68,12 @@ def _run(model: Any, inputs: Mapping[str, Any]) -> Run:
     import torch
 
     from ..torch import record
+    from ..torch._measured.passes import evaluated
 
     device = next((x.device for x in model.parameters()), torch.device("cpu"))
     placed = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in inputs.items()}
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), record(model, statistics=("lse",), to_compare=True) as log:
-            model(**placed)
-    finally:
-        model.train(training)
+    with evaluated(model), torch.no_grad(), record(model, statistics=("lse",), to_compare=True) as log:
+        model(**placed)
     return log.kept_rows()
 
 

@@ -173,7 +173,7 @@ def run(model: torch.nn.Module, arguments: Mapping[str, Any], show: Show) -> dic
     def lose(module: str, why: str) -> None:
         lost.setdefault(module, why)
 
-    with ExitStack() as open_hooks, _evaluated(model), torch.no_grad():
+    with ExitStack() as open_hooks, evaluated(model), torch.no_grad():
         for name, module in model.named_modules():
             hook = module.register_forward_hook(partial(_keep, kept, name))
             open_hooks.callback(hook.remove)
@@ -197,7 +197,7 @@ def by_token(x: Tensor) -> Tensor | None:
 
 
 @contextmanager
-def _evaluated(model: torch.nn.Module) -> Iterator[None]:
+def evaluated(model: torch.nn.Module) -> Iterator[None]:
     """Block in which no module is in training; afterwards numbers, buffers and modes are as before.
 
     Rotary positions with dynamic scaling keep the longest text that they saw.

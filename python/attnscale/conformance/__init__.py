@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
+from . import engines
 from ._cases import CASES, Case
 from ._check import Conformance, Outcome, check
 
-__all__ = ["CASES", "Case", "Conformance", "Outcome", "check"]
+__all__ = ["CASES", "Case", "Conformance", "Outcome", "check", "engines"]

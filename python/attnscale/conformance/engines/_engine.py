@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The record of an engine, and refusals that adapters share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Another attention, and how it is called.
+
+    Attributes
+    ----------
+    name : str
+        Name that :func:`attnscale.conformance.check` takes.
+    call : str
+        The function, operator or layer that computes.
+    package : str
+        Distribution whose version counts.
+    run_with : str
+        Version of the package with which the adapter was last run.
+    attend : callable
+        The adapter: ``attend(query, key, value, **options)``.
+    requirements : tuple of str
+        Pinned packages that ``make engines`` installs into a folder of their own. Empty: the packages for
+        developing this one suffice.
+    notes : str
+        A word on what the adapter does beside the call, such as a copy of weights or a transposition.
+    """
+
+    name: str
+    call: str
+    package: str
+    run_with: str
+    attend: Callable[..., Any]
+    requirements: tuple[str, ...] = ()
+    notes: str = ""
+
+    def __call__(self, query: Any, key: Any, value: Any, **options: Any) -> Any:
+        return self.attend(query, key, value, **options)
+
+    @property
+    def installed(self) -> str | None:
+        """Installed version of the package, without a local part; None if it is absent."""
+        try:
+            return version(self.package).partition("+")[0]
+        except PackageNotFoundError:
+            return None
+
+
+def refuse(options: Mapping[str, Any], *arrays: Any, axes: int = 4) -> None:
+    """Raise NotImplementedError for options that are left, and for arrays of another number of axes."""
+    left = [name for name, given in options.items() if given is not None and given is not False]
+    if left:
+        raise NotImplementedError(f"no {', no '.join(sorted(left))}")
+    if any(x.ndim != axes for x in arrays):
+        raise NotImplementedError(f"arrays of {axes} axes only")

@@ -17,5 +17,6 @@ from __future__ import annotations
 from . import engines
 from ._cases import CASES, Case
 from ._check import Conformance, Outcome, check
+from ._export import Exported, export
 
-__all__ = ["CASES", "Case", "Conformance", "Outcome", "check", "engines"]
+__all__ = ["CASES", "Case", "Conformance", "Exported", "Outcome", "check", "engines", "export"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..._base.checks import InputError, choose, refusal, shown
 from ..._base.hints import hinted
-from ..._base.text import grouped, some_of
+from ..._base.text import counted, grouped, some_of
 from .._cases import CASES
 from . import flashinfer, onnx
 from .plain import DTYPES, PlainCall, plain_call, slug
@@ -49,7 +49,8 @@ class Exported:
     left_out: Mapping[str, str]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.written)} cases as {self.form} in {self.folder}, {len(self.left_out)} left out"]
+        count = counted(len(self.written), "case")
+        lines = [f"{count} as {self.form} in {self.folder}, {len(self.left_out)} left out"]
         reasons = grouped(self.left_out, self.left_out.__getitem__)
         for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
             lines.append(f"  {reason}: {some_of(names, 3)}")

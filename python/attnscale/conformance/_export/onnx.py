@@ -32,7 +32,7 @@ def write(folder: Path, calls: Mapping[str, PlainCall]) -> dict[str, str]:
     left_out = {}
     for name, call in calls.items():
         try:
-            inputs, attributes = node_of(call)
+            inputs, attributes = _node(call)
         except NotImplementedError as error:
             left_out[name] = str(error)
         else:
@@ -40,7 +40,7 @@ def write(folder: Path, calls: Mapping[str, PlainCall]) -> dict[str, str]:
     return left_out
 
 
-def node_of(call: PlainCall) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def _node(call: PlainCall) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Inputs and attributes of the operator; NotImplementedError where it has none that mean the same."""
     if call.documents is not None or call.sink is not None:
         raise NotImplementedError("no documents, no sink")

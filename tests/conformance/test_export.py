@@ -210,17 +210,27 @@ def test_cases_of_ones_own(tmp_path: Path) -> None:
         "lowest": Case({"attn_mask": np.full((7, 9), -1e9)}),
         "law": Case({"scale": "log_n"}),
         "no value": Case({}, value=None),
+        "integers": Case({"attn_mask": np.ones((7, 9), np.int64)}),
+        "scale": Case({"scale": np.array(0.75)}),
     }
     done = at.conformance.export(tmp_path / "a" / "b", form="flashinfer-trace", cases=own)
-    assert done.written == ("Lengths + 2",)
+    assert done.written == ("Lengths + 2", "scale")
+    assert done.left_out["integers"] == "no mask of integers"
     assert done.left_out["table"] == "no distance_bias"
     assert done.left_out["law"] == "one number as scale"
     assert done.left_out["no value"] == "arrays of four axes only"
     assert done.left_out["lowest"].startswith("no mask that hides by a number")
-    (line,) = workloads(done.folder)
+    line, number = sorted(workloads(done.folder), key=lambda each: each["workload"]["uuid"])
+    assert number["workload"]["inputs"]["scale"] == {"type": "scalar", "value": 0.75}
     assert line["workload"]["uuid"] == "lengths_and_2"
     assert line["workload"]["axes"]["keys"] == 9
-    assert str(done).startswith(f"1 case as flashinfer-trace in {done.folder}, 4 left out\n  ")
+    assert str(done).startswith(f"2 cases as flashinfer-trace in {done.folder}, 5 left out\n  ")
+
+
+def test_numbers_beyond_a_type_are_left_out(tmp_path: Path) -> None:
+    far = {"far": Case(edits=(("value", (0, 0, 0, 0), 1e5),))}
+    done = at.conformance.export(tmp_path / "t", form="flashinfer-trace", cases=far, dtype="float16")
+    assert done.left_out == {"far": "no numbers beyond float16"}
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

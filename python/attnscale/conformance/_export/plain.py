@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ... import normalizers
 from ...exact.forward import attention_statistics
+from ...laws import Law
 
 if TYPE_CHECKING:
     from .._cases import Case
@@ -81,7 +82,7 @@ def plain_call(case: Case, kind: np.dtype[Any]) -> PlainCall:
     if "attn_mask" in options:
         options["attn_mask"] = _mask(options["attn_mask"], kind)
     options |= {name: _single(name, options[name]) for name in ("scale", "softcap") if name in options}
-    arrays = [x.astype(kind) for x in case.arrays()]
+    arrays = [_stored(x, kind) for x in case.arrays()]
     output = _answer(arrays, options).astype(kind)
     call = PlainCall(arrays[0], arrays[1], arrays[2], output, bshd=options.get("layout") == "bshd")
     return call._replace(
@@ -107,10 +108,20 @@ def _check_shapes(case: Case) -> None:
         raise NotImplementedError("one batch, and as many heads of the key as of the value")
 
 
+def _stored(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        found = array.astype(kind)
+    if np.isinf(found).sum() > np.isinf(array).sum():
+        raise NotImplementedError(f"no numbers beyond {kind.name}")
+    return found
+
+
 def _mask(mask: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
     """A boolean mask, or numbers in the type of the arrays."""
     if mask.dtype == np.bool_:
         return mask
+    if np.issubdtype(mask.dtype, np.integer):
+        raise NotImplementedError("no mask of integers")
     with np.errstate(over="ignore"):  # lowest numbers of a wider type become -inf
         stored = mask.astype(kind)
     if ((stored < _LOWEST) & (stored != -np.inf)).any():
@@ -120,10 +131,9 @@ def _mask(mask: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 
 def _single(name: str, given: Any) -> float:
     """A number as it is in single precision."""
-    if isinstance(given, str) or not np.isscalar(given):
+    if isinstance(given, (str, Law)) or np.ndim(given):
         raise NotImplementedError(f"one number as {name}")
-    number: Any = given
-    return float(np.float32(number))
+    return float(np.float32(given))
 
 
 def _positions(options: Mapping[str, Any]) -> dict[str, Any]:

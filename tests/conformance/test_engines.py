@@ -241,7 +241,9 @@ def test_dot_product_attention_of_jax() -> None:
     even = {name: at.conformance.CASES[name]._replace(value=(2, 4, 9, 6)) for name in names}
     report = at.conformance.check(attend, cases=even)
     assert len(report.right) == 6, report
-    assert {each.why for each in report.wrong.values()} == {"rows without keys hold the mean of values, not 0"}
+    assert {each.why for each in report.wrong.values()} == {
+        "rows without keys hold the mean of values, not 0"
+    }
     assert report.lse == LSE_CONVENTIONS["jax"]
 
 

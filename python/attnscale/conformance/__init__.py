@@ -19,6 +19,7 @@ from ._call import Case
 from ._cases import CASES
 from ._check import check
 from ._drawn import draw_cases
+from ._export import Exported, export
 from ._report import Conformance, Outcome
 
-__all__ = ["CASES", "Case", "Conformance", "Outcome", "check", "draw_cases", "engines"]
+__all__ = ["CASES", "Case", "Conformance", "Exported", "Outcome", "check", "draw_cases", "engines", "export"]

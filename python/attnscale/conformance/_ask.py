@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._base.checks import as_array
 from ..exact.forward import attention_statistics
-from ._call import Case
+from ._call import Case, numpy_type
 from ._draft import Predicted
 from ._drawn import numbers
 from ._turn import Turn
@@ -67,14 +67,14 @@ def ask_twice(of: Question, cases: Mapping[str, Case]) -> list[Asked]:
 def _ask(of: Question, asked: Asked, turn: int) -> None:
     if asked.error or asked.shape or asked.not_served is not None:
         return
-    arrays = asked.case.arrays(numbers(of.seed, asked.name, turn, type_of(of.dtype)))
+    arrays = asked.case.arrays(numbers(of.seed, asked.name, turn, numpy_type(of.dtype)))
     with np.errstate(over="ignore"):
-        arrays = [x.astype(type_of(of.dtype)).astype(np.float64) for x in arrays]
+        arrays = [x.astype(numpy_type(of.dtype)).astype(np.float64) for x in arrays]
     if asked.storage:
         for place, x in zip(asked.storage, arrays, strict=True):
             place[...] = x
     else:
-        asked.storage = [x.astype(type_of(of.passed_as)) for x in arrays]
+        asked.storage = [x.astype(numpy_type(of.passed_as)) for x in arrays]
     given = {**dict(zip(_NAMES, asked.storage, strict=True)), **asked.case.options}
     before = {name: _bytes_of(x) for name, x in given.items()}
     try:
@@ -116,16 +116,6 @@ def split(answer: Any) -> tuple[Any, Mapping[str, Any]]:
         return answer["output"], {name: x for name, x in answer.items() if name != "output" and x is not None}
     output, *rest = answer if isinstance(answer, (tuple, list)) else (answer,)
     return output, {"lse": rest[0]} if rest and rest[0] is not None else {}
-
-
-def type_of(dtype: str) -> np.dtype[Any]:
-    """NumPy's type; bfloat16 needs ml_dtypes."""
-    if dtype != "bfloat16":
-        return np.dtype(dtype)
-    import ml_dtypes
-
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
 
 
 def _bytes_of(given: Any) -> bytes | None:

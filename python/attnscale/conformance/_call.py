@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.checks import InputError, refusal
+
 Shape = tuple[int, ...]
 
 #: Heads of the query in a call with default shapes.
@@ -110,3 +112,16 @@ def draw(*shape: int, seed: int = 1) -> Any:
 
 
 _draw = draw
+
+
+def numpy_type(dtype: str) -> np.dtype[Any]:
+    """NumPy's type by its name; bfloat16 needs ml_dtypes."""
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    try:
+        import ml_dtypes
+    except ImportError:
+        rule = "'bfloat16' needs the package ml_dtypes (pip install ml_dtypes)"
+        raise refusal(InputError, "dtype", rule) from None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found

@@ -18,7 +18,7 @@ from ._verdict import outcomes
 from .engines import find_engine
 
 #: Largest allowed error of an output, in units of the row's mass.
-_TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
+TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
 def check(
@@ -83,8 +83,8 @@ def check(
     if not callable(attend):
         raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
     for name, given in (("dtype", dtype), ("passed_as", passed_as or dtype)):
-        choose(name, given, tuple(_TOLERANCES))
-    allowed = _TOLERANCES[dtype] if tolerance is None else number("tolerance", tolerance)
+        choose(name, given, tuple(TOLERANCES))
+    allowed = TOLERANCES[dtype] if tolerance is None else number("tolerance", tolerance)
     if allowed <= 0:
         raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     drawn = _read_seed(seed)

@@ -30,7 +30,7 @@ def draw_cases(seed: int) -> dict[str, Case]:
         return Sizes(batch, queries, keys, channels, channels - 1, int(rng.integers(2, 2**31)))
 
     cases = {name: case for name, case in all_cases(sizes).items() if _is_for_engines(case)}
-    cases |= _even(sizes()) | _where_engines_slipped(sizes()) | _long()
+    cases |= _even(sizes()) | _more_shapes() | _set_numbers(sizes()) | _not_numbers(sizes()) | _long()
     names = list(cases)
     return {names[i]: cases[names[i]] for i in rng.permutation(len(names))}
 
@@ -89,52 +89,54 @@ def _even(s: Sizes) -> dict[str, Case]:
     return cases
 
 
-def _where_engines_slipped(s: Sizes) -> dict[str, Case]:
-    """Single calls, each of which told two engines apart."""
-    one, keys = (1, 1), np.arange(s.keys)
-    open_row = s.hidden.copy()
-    open_row[..., 0] = True
+def _more_shapes() -> dict[str, Case]:
+    """Lengths and groups of heads that told engines apart."""
+    one = (1, 1)
     few = ((*one, 5, 4), (*one, 2, 4), (*one, 2, 4))
-    flat = ((*one, 6, 4),) * 3
     grouped = ((2, 6, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8))
     step = ((2, 4, 9, 8),) * 2
-    cases = {
+    return {
         "bottom right, more queries": Case({"causal": "bottom_right"}, *few),
         "causal, more queries": Case({"is_causal": True}, *few),
         "bottom right + three queries": Case({"causal": "bottom_right"}, (2, 4, 3, 8), *step),
         "bottom right + one query": Case({"causal": "bottom_right"}, (2, 4, 1, 8), *step),
         "one query, lengths": Case({"key_lengths": 5}, (2, 4, 1, 8), *step),
+        "groups of three": Case({"enable_gqa": True}, *grouped),
+        "groups of three, causal": Case({"enable_gqa": True, "is_causal": True}, *grouped),
+    }
+
+
+def _set_numbers(s: Sizes) -> dict[str, Case]:
+    """Masks of numbers, and scores and values so large or low that a hidden key shows."""
+    keys, flat = np.arange(s.keys), ((1, 1, 6, 4),) * 3
+    open_row = s.hidden.copy()
+    open_row[..., 0] = True
+    everywhere = np.s_[...]
+    far = (("query", everywhere, 8.0), ("key", np.s_[..., 5, :], 8000.0 / s.channels))
+    low = (("query", everywhere, 10.0), ("key", everywhere, -10.0))
+    large = (("query", everywhere, 91.0), ("key", everywhere, 91.0))
+    return {
         "emptied jointly": s.case({"causal": "bottom_right", "attn_mask": keys > s.keys - s.queries}),
         "mask of one key": s.case({"attn_mask": keys == 2}),
         "mask of -1e4": s.case({"attn_mask": np.where(open_row, 0, np.float32(-1e4))}),
         "mask of -1e9": s.case({"attn_mask": np.where(open_row, 0, np.float32(-1e9))}),
-        "hidden keys far above": s.case(
-            {"attn_mask": (keys != 5)[None], "scale": 1.0},
-            edits=(("query", np.s_[...], 8.0), ("key", np.s_[..., 5, :], 8000.0 / s.channels)),
-        ),
-        "all scores low": Case(
-            {"is_causal": True}, *flat, edits=(("query", np.s_[...], 10.0), ("key", np.s_[...], -10.0))
-        ),
-        "a large value behind": Case(
-            {"is_causal": True}, *flat, edits=(("value", np.s_[..., -1, :], 1e9),)
-        ),
-        "groups of three": Case({"enable_gqa": True}, *grouped),
-        "groups of three, causal": Case({"enable_gqa": True, "is_causal": True}, *grouped),
-        "large scores": Case(
-            {}, *((2, 2, 4, 64),) * 3, edits=(("query", np.s_[...], 91.0), ("key", np.s_[...], 91.0))
-        ),
-    }  # fmt: skip
+        "hidden keys far above": s.case({"attn_mask": (keys != 5)[None], "scale": 1.0}, edits=far),
+        "all scores low": Case({"is_causal": True}, *flat, edits=low),
+        "a large value behind": Case({"is_causal": True}, *flat, edits=(("value", np.s_[..., -1, :], 1e9),)),
+        "large scores": Case({}, *((2, 2, 4, 64),) * 3, edits=large),
+    }
+
+
+def _not_numbers(s: Sizes) -> dict[str, Case]:
+    """A NaN or an infinity in a key or a value that is hidden from some queries or all."""
+    cases, keys = {}, np.arange(s.keys)
     for array in ("key", "value"):
         for number, kind in ((np.nan, "NaN"), (np.inf, "infinity")):
-            place = (array, np.s_[..., 4, :], number)
-            cases[f"{kind} in a {array} behind a mask"] = s.case(
-                {"attn_mask": (keys != 4)[None]}, edits=(place,)
-            )
-            cases[f"{kind} in a {array} behind a length"] = s.case({"key_lengths": 4}, edits=(place,))
-    cases["NaN in a value, causal"] = s.case(
-        {"is_causal": True}, edits=(("value", np.s_[..., 4, :], np.nan),)
-    )
-    return cases
+            name, edits = f"{kind} in a {array}", ((array, np.s_[..., 4, :], number),)
+            cases[f"{name} behind a mask"] = s.case({"attn_mask": (keys != 4)[None]}, edits=edits)
+            cases[f"{name} behind a length"] = s.case({"key_lengths": 4}, edits=edits)
+    edits = (("value", np.s_[..., 4, :], np.nan),)
+    return cases | {"NaN in a value, causal": s.case({"is_causal": True}, edits=edits)}
 
 
 def _long() -> dict[str, Case]:

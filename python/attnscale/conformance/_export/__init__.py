@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..._base.checks import InputError, choose, refusal, shown
 from ..._base.hints import hinted
 from ..._base.text import counted, grouped, some_of

@@ -31,9 +31,7 @@ def _attend(
     mask = None if attn_mask is None else _tensor(mask_of(attn_mask, query.dtype))
     for x in arrays:
         x.stop_gradient = False
-    output = scaled_dot_product_attention(
-        *arrays, mask, 0.0, is_causal, scale=factor, enable_gqa=enable_gqa
-    )
+    output = scaled_dot_product_attention(*arrays, mask, 0.0, is_causal, scale=factor, enable_gqa=enable_gqa)
 
     def gradients(grad: Any) -> list[Any]:
         import paddle

@@ -120,7 +120,7 @@ def _roundings(number: float) -> list[float]:
         return [number, float(np.float32(number)), *(float(to(number)) for _, to in _NARROW)]
 
 
-def _rounding_of(numbers: NDArray[np.float64]) -> float:
+def rounding_of(numbers: NDArray[np.float64]) -> float:
     """Relative rounding error of numbers that a 16-bit type holds exactly; else 0."""
     finite = numbers[np.isfinite(numbers)]
     return next((half for half, to in _NARROW if np.array_equal(to(finite), finite)), 0.0)
@@ -221,7 +221,7 @@ def convert_lse(
     array([1.38629436,       -inf])
     """
     source, target = _read_convention("from_", from_), _read_convention("to", to)
-    array = _read_numbers("lse", lse)
+    array = read_numbers("lse", lse)
     if source.scaled != target.scaled:
         raise ValueError("from_ and to must agree in scaled: only the scores say what a scale changes")
     written = array.astype(np.float64)
@@ -246,7 +246,7 @@ def convert_lse(
     return found if convert is None else convert(found)
 
 
-def _read_numbers(name: str, given: Any) -> NDArray[Any]:
+def read_numbers(name: str, given: Any) -> NDArray[Any]:
     array = as_array(name, given)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} must be numbers, got {array.dtype}")
@@ -259,7 +259,7 @@ def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
         if not needed:
             return None
         raise ValueError(f"{name} must be given: from_ and to differ in it, or do not write it alike")
-    found = fit_to(name, _read_numbers(name, given), like.shape, "the shape of lse")
+    found = fit_to(name, read_numbers(name, given), like.shape, "the shape of lse")
     return found.astype(np.float64)
 
 
@@ -373,8 +373,8 @@ def identify_lse(
         raise ValueError("some row of query must see a key, got none that does")
     has_sink = read_sink(options, call.row_shape, "identify_lse", "others have no log-sum-exp") is not None
     candidates = list(_candidates(query, key, dict(options), has_sink))
-    numbers = _read_numbers("lse", lse)
-    allowed += _rounding_of(numbers.astype(np.float64))
+    numbers = read_numbers("lse", lse)
+    allowed += rounding_of(numbers.astype(np.float64))
     found = [
         _identified(given, axes, candidates, seen, has_sink, allowed)
         for axes, given in _in_order(numbers, call.row_shape)
@@ -438,7 +438,7 @@ def _identified(
 ) -> LseIdentity:
     errors = np.stack(
         [
-            _errors(given, written, seen | (has_sink and of.sink and not of.less_max))
+            row_errors(given, written, seen | (has_sink and of.sink and not of.less_max))
             for of, written in candidates
         ]
     )
@@ -465,7 +465,7 @@ def _identified(
     return LseIdentity(convention, engines, also, heads, errors[best], convention, axes, allowed)
 
 
-def _errors(
+def row_errors(
     given: NDArray[np.float64], written: NDArray[np.float64], counts: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """The largest error of each head, over max(1, abs(lse)), among the rows that count."""

@@ -27,7 +27,8 @@ from .entropy_quantities import (
     weigh_call,
     with_eps,
 )
-from .lse import read_numbers, rounding_of, row_errors
+from .lse import read_numbers, row_errors
+from .lse_conventions import rounding_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -149,9 +150,9 @@ def identify_entropy(
     a sink that is missing or whose term is left out; options that are not read; the exponential in base 2;
     means over all rows or over those of more than one key; and the entropy of the mean row. The simplest that
     is about as close as any is named; one with an eps or two departures must be ten times as close as the
-    tolerance asks. A single number may fit a quantity by chance, rows hardly do. Without ``weights``, dropout is recognised only in rows of at most 10
-    keys, where a chance match is rare. The matrix of weights is written out: memory grows with n_queries *
-    n_keys.
+    tolerance asks. A single number may fit a quantity by chance, rows hardly do. Without ``weights``, dropout
+    is recognised only in rows of at most 10 keys, where a chance match is rare. The matrix of weights is
+    written out: memory grows with n_queries * n_keys.
 
     Examples
     --------

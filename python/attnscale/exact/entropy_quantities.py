@@ -154,7 +154,7 @@ def slipped(
         yield EntropyQuantity(slip="exponential in base 2"), _in_base_2(of)
     if has_sink(options):
         yield EntropyQuantity(slip="the sink's term is left out"), entropy_of(of.p)
-    for says, changed in _other_calls(np.shape(query)[-1], options):
+    for says, changed in other_calls(np.shape(query)[-1], options):
         try:
             other = weigh_call(query, key, changed)
         except (TypeError, ValueError):
@@ -196,7 +196,7 @@ _UNREAD = (
 )
 
 
-def _other_calls(width: int, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def other_calls(width: int, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Calls that a monitor may make in place of this one."""
     yield "the scale is not applied", {**options, "scale": 1.0}
     if options.get("scale") is None:

@@ -152,14 +152,16 @@ def _held_by_hidden(found: Pairs, scores: Pairs, seen: NDArray[np.bool_]) -> str
     close = np.abs(held - own) <= 1e-2 * (1 + np.abs(own))
     with np.errstate(invalid="ignore"):
         added = held - own
+    if close.all():
+        return "; hidden keys hold their own score"
     kinds = {
         "-inf": np.isneginf(held),
         "NaN": np.isnan(held),
-        "their own score": close,
         "0": held == 0,
         "the lowest number": held < -1e30,
         "-65504, the lowest of float16": np.isfinite(held) & (np.abs(held + 65504) < 64),
         "their score with a large negative number added": added < -1000,
+        "their own score": close,
     }
     left, said = np.ones(held.shape, bool), []
     for kind, holds in kinds.items():

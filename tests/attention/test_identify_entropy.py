@@ -53,6 +53,7 @@ ONE_ROW: list[tuple[float, dict[str, Any], str]] = [
     (entropy(softmax([LN2 / 2, 0, 0])), {}, "nats, the scale is applied twice"),
     (entropy(softmax([LN2, 0, 0, 5])), {}, "nats, attn_mask is not read"),
     (math.nan, {}, "nats, 0 ln 0 is NaN"),
+    (entropy(softmax([LN2, 0, 0, 0])[:3]), {}, "nats, a sink of logit 0 counts, without its term"),
     (-1.5, {}, "bits, negated"),
     (math.exp(TRUTH), {}, "effective keys"),
     (TRUTH / math.log(10), {}, "base 10"),
@@ -267,7 +268,34 @@ def test_the_simplest_of_several_is_named_first() -> None:
     assert departures(at.EntropyQuantity(unit="bits", slip="x")) == 2
 
 
-def test_two_axes_and_tensors() -> None:
+def test_a_sink_that_is_counted_beside_the_call_is_named() -> None:
+    query, key = heads()
+    rows = at.attention_entropy(query, key, normalizer="softmax_1")
+    assert str(at.identify_entropy(query, key, rows).quantity) == "nats, a sink of logit 0 counts"
+
+
+def test_rows_of_weights_other_than_a_softmax() -> None:
+    query, key = heads()
+    for normalizer in ("sparsemax", "entmax(alpha=1.5)", "top_k(k=3)"):
+        rows = at.attention_entropy(query, key, normalizer=normalizer)
+        assert at.identify_entropy(query, key, rows, normalizer=normalizer).quantity == at.EntropyQuantity()
+        plain = at.identify_entropy(query, key, at.attention_entropy(query, key), normalizer=normalizer)
+        assert str(plain.quantity) == "nats, the weights are those of a softmax"
+
+
+def test_named_axes_and_other_layouts() -> None:
+    xarray = pytest.importorskip("xarray")
+    query, key = heads()
+    bits = at.attention_entropy(query, key, is_causal=True) / LN2
+    named = [xarray.DataArray(x.transpose(2, 0, 1), dims=("dim", "head", "token")) for x in (query, key)]
+    found = at.identify_entropy(*named, bits, is_causal=True)
+    assert found.quantity == at.EntropyQuantity(unit="bits")
+    swapped = (x.transpose(1, 0, 2) for x in (query, key))
+    found = at.identify_entropy(*swapped, bits, is_causal=True, layout="bshd")
+    assert found.quantity == at.EntropyQuantity(unit="bits")
+
+
+def test_a_single_head_of_two_axes() -> None:
     query, key = heads()
     rows = at.attention_entropy(query[0], key[0])
     assert at.identify_entropy(query[0], key[0], rows).quantity == at.EntropyQuantity()

@@ -467,3 +467,28 @@ def test_a_gradient_has_the_type_of_the_output() -> None:
     assert judge_statistics(case, arrays(), given, ALLOWED)["gradients"].kind == "right"
     assert seen[0].dtype == np.float16
     assert seen[0].shape == output.shape
+
+
+def test_torch_has_its_gradients_right_and_its_weights_behind_dropout() -> None:
+    torch = pytest.importorskip("torch")
+    drawn = arrays()
+    q, k, v = (torch.from_numpy(x).requires_grad_() for x in drawn)
+    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    found = outcome(
+        "gradients",
+        lambda g: torch.autograd.grad(output, (q, k, v), torch.from_numpy(g)),
+        is_causal=True,
+        drawn=drawn,
+    )
+    assert (found.kind, found.difference < 1e-12) == ("right", True)
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(24, 4, dropout=0.5, bias=False, batch_first=True).double()
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(torch.eye(24).repeat(3, 1))
+    tokens = torch.from_numpy(np.random.default_rng(2).standard_normal((2, 5, 24)))
+    _, weights = layer(tokens, tokens, tokens, average_attn_weights=False)
+    split = tokens.numpy().reshape(2, 5, 4, 6).transpose(0, 2, 1, 3)
+    found = outcome("weights", weights.detach().numpy(), [split] * 3)
+    assert (found.kind, found.says) == ("wrong", "after dropout of 0.5")
+    mean = layer.eval()(tokens, tokens, tokens)[1].detach().numpy()
+    assert outcome("weights", mean, [split] * 3).says == "averaged over heads"

@@ -147,12 +147,14 @@ def identify_entropy(
     -----
     Compared are nats, bits, base 10 and exp(entropy), either sign, over ln n of the visible keys, of all keys
     and of an n that is found; an eps from 1e-12 to 1e-2 in four places; hidden keys that count with score 0;
-    a sink that is missing or whose term is left out; options that are not read; the exponential in base 2;
-    means over all rows or over those of more than one key; and the entropy of the mean row. The simplest that
-    is about as close as any is named; one with an eps or two departures must be ten times as close as the
-    tolerance asks. A single number may fit a quantity by chance, rows hardly do. Without ``weights``, dropout
-    is recognised only in rows of at most 10 keys, where a chance match is rare. The matrix of weights is
-    written out: memory grows with n_queries * n_keys.
+    a sink that is missing, counted beside the call, or whose term is left out; options that are not read; the
+    exponential in base 2; means over all rows or over those of more than one key; and the entropy of the mean
+    row. The simplest that is about as close as any is named. One with an eps or two departures, and any slip
+    where a single number is given, must be ten times as close as the tolerance asks. A single number may
+    still fit a quantity by chance, rows hardly do.
+
+    Without ``weights``, dropout is recognised only in rows of at most 10 keys, where a chance match is rare.
+    The matrix of weights is written out: memory grows with n_queries * n_keys.
 
     Examples
     --------
@@ -179,7 +181,14 @@ def identify_entropy(
     own = None if weights is None else _read_weights(weights, of)
     bases = list(slipped(query, key, plain, of))
     found = [_identified(each, bases, of, own, allowed + rounding, floor) for each in readings]
-    return min(found, key=lambda each: (each.quantity is None, each.error.max()))
+    close = max(4 * min(each.error.max() for each in found), floor)
+    return min(found, key=lambda each: _rank(each, close))
+
+
+def _rank(found: EntropyIdentity, close: float) -> tuple[Any, ...]:
+    """Order of readings of the same numbers: those that fit, that are close, and that are simple."""
+    error = float(found.error.max())
+    return found.quantity is None, error > close, departures(found.nearest), error
 
 
 def _is_narrow(numbers: NDArray[Any]) -> bool:
@@ -277,6 +286,7 @@ def _of_mean_rows(reading: _Reading, of: Weighted) -> Iterator[_Candidate]:
             of.p.mean(tuple(axis - 1 for axis in axes), keepdims=True),
             of.sink.mean(axes, keepdims=True),
             of.n_visible.max(axes, keepdims=True),
+            of.head_dim,
         )
         rest = _axes({name: reading.over[name] for name in names if name not in chosen})
         others = " and ".join(name for name in names if name not in chosen)
@@ -311,8 +321,10 @@ def _judged(
     errors = np.stack([row_errors(reading.given, each.written, each.counts) for each in candidates])
     worst = errors.max(axis=1)
     nearest = int(worst.argmin())
-    # These are many: one of them is near almost any number.
-    exact = [each.quantity.eps is not None or departures(each.quantity) > 1 for each in candidates]
+    # Those with an eps, or with two departures, are so many that one of them is near almost any row; and one
+    # number alone is near some quantity with one departure.
+    most = 0 if reading.given.size == 1 else 1
+    exact = [each.quantity.eps is not None or departures(each.quantity) > most for each in candidates]
     fits = errors <= np.where(exact, max(floor, allowed / 10), allowed)[:, None]
     close = fits & (errors <= np.maximum(4 * errors.min(axis=0), floor))
     holds = np.unique(reading.given[of.n_visible == 0]) if not reading.over else np.empty(0)
@@ -326,8 +338,8 @@ def _judged(
         error = np.where(fits.any(axis=0), errors.min(axis=0), errors[nearest])
         return EntropyIdentity(None, (), per_head, error, named(nearest), reading.axes, allowed)
     best = int(next((at for at in common if close[at].all()), worst.argmin()))
-    most = departures(candidates[best].quantity)
-    also = [at for at in common if close[at].all() or departures(candidates[at].quantity) <= most]
+    simple = departures(candidates[best].quantity)
+    also = [at for at in common if close[at].all() or departures(candidates[at].quantity) <= simple]
     others = tuple(named(int(at)) for at in also if at != best)
     found = named(best)
     heads = (found,) * len(per_head)

@@ -109,6 +109,7 @@ class Weighted(NamedTuple):
     p: Rows  # (..., heads, n_queries, n_keys)
     sink: Rows
     n_visible: NDArray[np.int64]
+    head_dim: int
 
     @property
     def entropy(self) -> Rows:
@@ -130,7 +131,7 @@ def weigh_call(query: Any, key: Any, options: dict[str, Any]) -> Weighted:
     if p.ndim == 2:  # one head
         p, n_visible = p[None], n_visible[None]
     rest = np.maximum(1 - p.sum(-1), 0) if has_sink(options) else np.zeros(p.shape[:-1])
-    return Weighted(p, rest, n_visible)
+    return Weighted(p, rest, n_visible, call.extents.head_dim)
 
 
 def _wide(name: str, array: Any) -> Any:
@@ -154,7 +155,7 @@ def slipped(
         yield EntropyQuantity(slip="exponential in base 2"), _in_base_2(of)
     if has_sink(options):
         yield EntropyQuantity(slip="the sink's term is left out"), entropy_of(of.p)
-    for says, changed in other_calls(np.shape(query)[-1], options):
+    for says, changed in other_calls(of.head_dim, options):
         try:
             other = weigh_call(query, key, changed)
         except (TypeError, ValueError):
@@ -166,6 +167,10 @@ def slipped(
     if (of.p == 0).any():
         with_nan = np.where((of.p == 0).any(-1), np.nan, of.entropy)
         yield EntropyQuantity(slip="0 ln 0 is NaN"), with_nan
+    if softmax and not has_sink(options):
+        more = weigh_call(query, key, {**options, "normalizer": "softmax_1"})
+        yield EntropyQuantity(slip="a sink of logit 0 counts"), more.entropy
+        yield EntropyQuantity(slip="a sink of logit 0 counts, without its term"), entropy_of(more.p)
 
 
 def _in_base_2(of: Weighted) -> Rows:

@@ -21,5 +21,17 @@ from ._check import check
 from ._drawn import draw_cases
 from ._export import Exported, export
 from ._report import Conformance, Outcome
+from ._statistics import StatisticOutcome
 
-__all__ = ["CASES", "Case", "Conformance", "Exported", "Outcome", "check", "draw_cases", "engines", "export"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Conformance",
+    "Exported",
+    "Outcome",
+    "StatisticOutcome",
+    "check",
+    "draw_cases",
+    "engines",
+    "export",
+]

@@ -112,7 +112,7 @@ def draft_of(case: Case, arrays: list[Any], dtype: str = "float64") -> Draft:
     mask = options.get("attn_mask")
     if mask is not None:
         made.lets, made.added = read_mask(np.asarray(mask))
-    made.sink = _sink(options)
+    made.sink = sink_of(options)
     return made
 
 
@@ -125,7 +125,8 @@ def read_mask(mask: Array) -> tuple[Seen, Array | None]:
     return lets, np.where(lets, wide, 0)
 
 
-def _sink(options: dict[str, Any]) -> Any:
+def sink_of(options: Mapping[str, Any]) -> Any:
+    """Logits of the call's sink, which broadcast to its rows; None without one."""
     found = normalizers.get(options.get("normalizer", "softmax"))
     if isinstance(found, normalizers.SoftmaxN):
         return np.log(found.n)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from .._base.text import grouped, some_of
 from ..exact.lse import LseConvention, departures, engines_of
 from ._call import Case
+from ._statistics import StatisticOutcome
 
 Kind = Literal["right", "wrong", "error", "not served"]
 
@@ -37,6 +38,8 @@ class Outcome:
         returned.
     lse_is_wrong : bool
         Whether an lse was returned that no convention explains.
+    statistics : dict of str to StatisticOutcome
+        Judgement of what the engine returned beside the output, by name.
     """
 
     kind: Kind
@@ -45,6 +48,7 @@ class Outcome:
     why: str = ""
     lse: tuple[LseConvention, ...] = ()
     lse_is_wrong: bool = False
+    statistics: Mapping[str, StatisticOutcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +124,7 @@ class Conformance:
             largest = max(_size(self.outcomes[name].difference) for name in names)
             size = "" if largest < 0 else f", up to {largest:.2g}"
             lines.append(f"  {reason}{size}: {some_of(sorted(names), 3)}")
-        return "\n".join([*lines, *self._unserved_line(), *self._lse_lines()])
+        return "\n".join([*lines, *self._unserved_line(), *self._lse_lines(), *self._statistic_lines()])
 
     __repr__ = __str__
 
@@ -147,6 +151,14 @@ class Conformance:
             "  lse: another convention in other cases",
             *(f"    {of}: {name}" for of, name in first.items()),
         ]
+
+    def _statistic_lines(self) -> Iterator[str]:
+        """A line for each statistic but lse, and one for each slip in it."""
+        given = [(case, each) for case, at in self.outcomes.items() for each in at.statistics.values()]
+        for (name, kind, says), cases in grouped(given, lambda x: (x[1].name, x[1].kind, x[1].says)).items():
+            if name != "lse":
+                of = "" if kind == "right" else "wrong: "
+                yield f"  {name}: {of}{says or 'right'}, {some_of(sorted(case for case, _ in cases), 2)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data for JSON."""

@@ -16,6 +16,7 @@ from ._explain import drafted, explain, prediction
 from ._report import Outcome
 from ._rows import CAST, emptied_by, empty_rows, not_numbers, weights_sum
 from ._slips import Slip
+from ._statistics import judge_statistics
 from ._turn import Turn, difference
 
 #: Errors of an engine that computes in a narrower type, above which they are not of that type.
@@ -154,7 +155,8 @@ def _outcome(asked: Asked, turn: Turn | None, names: list[str]) -> Outcome:
     worst = max(each.difference for each in asked.turns)
     if any(name.startswith(("rows without keys", "the lowest")) for name in names):
         worst = max(worst, _row_error(turn))
-    return Outcome(kind, worst, tuple(every), " and ".join(every), *lse)  # type: ignore[arg-type]
+    beside = judge_statistics(turn.case, turn.arrays, asked.beside, turn.allowed) if asked.beside else {}
+    return Outcome(kind, worst, tuple(every), " and ".join(every), *lse, beside)  # type: ignore[arg-type]
 
 
 def _row_error(turn: Turn) -> float:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .. import reference
-from .._base.checks import as_array
-from ._explain import has_sink
+from ... import reference
+from ..._base.checks import as_array
+from .._draft import sink_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class Judged:
     @property
     def has_sink(self) -> bool:
         """Whether the softmax of the call has a sink."""
-        return has_sink(self.options)
+        return sink_of(self.options) is not None
 
     @cached_property
     def rows(self) -> Any:

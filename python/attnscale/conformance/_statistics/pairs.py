@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import reference
-from .._base.checks import as_array
-from ..exact.entropy_quantities import other_calls
-from ._statistics_call import Judged, StatisticOutcome, difference
+from ... import reference
+from ..._base.checks import as_array
+from ...exact.entropy_quantities import other_calls
+from .call import Judged, StatisticOutcome, difference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

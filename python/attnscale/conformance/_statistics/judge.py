@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..exact.entropy_identity import identify_entropy
-from ..exact.entropy_quantities import other_calls
-from ..exact.lse import identify_lse
-from ._statistics_call import Judged, Kind, StatisticOutcome, difference, judged_call, rows_of
-from ._statistics_gradients import judge_gradients, judge_lse_gradients
-from ._statistics_pairs import judge_scores, judge_weights
+from ...exact.entropy_identity import identify_entropy
+from ...exact.entropy_quantities import other_calls
+from ...exact.lse import identify_lse
+from .call import Judged, Kind, StatisticOutcome, difference, judged_call, rows_of
+from .gradients import judge_gradients, judge_lse_gradients
+from .pairs import judge_scores, judge_weights
 
 if TYPE_CHECKING:
-    from ._cases import Case
-
-__all__ = ["StatisticOutcome", "judge_statistics"]
+    from .._call import Case
 
 
 def judge_statistics(

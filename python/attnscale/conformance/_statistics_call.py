@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import reference
 from .._base.checks import as_array
-from ._explain import has_sink
+from ..exact.entropy_quantities import has_sink
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from .._base.checks import as_array
 from ..exact.forward import attention_statistics
+from ..exact.lse import LseConvention, identify_lse
 from ._call import Case, numpy_type
 from ._draft import Predicted
 from ._drawn import numbers
+from ._statistics import StatisticOutcome, judge_statistics
 from ._turn import Turn
 
 Array = NDArray[Any]
@@ -42,8 +44,10 @@ class Asked:
     storage: list[Array] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
-    #: What the engine returned beside the output, of the first call.
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    #: Judgement of what the first call returned beside the output, and conventions that fit its lse; None
+    #: without an lse.
+    statistics: Mapping[str, StatisticOutcome] = field(default_factory=dict)
+    lse: tuple[LseConvention, ...] | None = None
     faults: list[str] = field(default_factory=list)
     #: The first error, a shape that is wrong, and whether the case is not served.
     error: str = ""
@@ -97,8 +101,6 @@ def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Map
     truth = attention_statistics(*arrays, statistics="n_visible", **asked.case.options)
     assert truth.output is not None
     found = raw.astype(np.float64)
-    if not asked.turns:
-        asked.beside = beside
     if found.shape != truth.output.shape:
         asked.shape = f"the output has shape {found.shape} in place of {truth.output.shape}"
         return
@@ -106,8 +108,32 @@ def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Map
     if asked.case.options.get("layout") == "bshd" and empty.ndim > 1:
         empty = empty.swapaxes(-1, -2)
     wanted = Predicted(truth.output, np.broadcast_to(empty, truth.output.shape[:-1]))
-    asked.turns.append(Turn(asked.name, asked.case, arrays, of.dtype, found, wanted, of.allowed))
+    made = Turn(asked.name, asked.case, arrays, of.dtype, found, wanted, of.allowed)
+    if beside and not asked.turns:  # at once: functions of gradients may read the storage
+        asked.statistics = judge_statistics(asked.case, arrays, beside, of.allowed)
+        asked.lse = conventions_of(made, beside.get("lse"))
+    asked.turns.append(made)
     asked.answers.append(raw)
+
+
+def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
+    """The conventions that fit an lse, the simplest first; None where nothing can be told."""
+    if lse is None or not turn.is_finite or turn.truth.empty.all():
+        return None
+    query, key, value = turn.arrays
+    if key.ndim > 2:  # batch axes of the value alone are axes of the rows too
+        batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
+        key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
+    try:
+        found = identify_lse(query, key, lse, **turn.case.options)
+    except ValueError:  # another shape
+        return ()
+    if found.convention is None:
+        return ()
+    allows = (found.convention, *found.also)
+    if turn.draft.sink is None:  # the rows do not show whether a sink would be counted
+        allows += tuple(replace(of, sink=False) for of in allows)
+    return allows
 
 
 def split(answer: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -155,10 +155,16 @@ class Conformance:
     def _statistic_lines(self) -> Iterator[str]:
         """A line for each statistic but lse, and one for each slip in it."""
         given = [(case, each) for case, at in self.outcomes.items() for each in at.statistics.values()]
-        for (name, kind, says), cases in grouped(given, lambda x: (x[1].name, x[1].kind, x[1].says)).items():
-            if name != "lse":
-                of = "" if kind == "right" else "wrong: "
-                yield f"  {name}: {of}{says or 'right'}, {some_of(sorted(case for case, _ in cases), 2)}"
+        for name, rows in grouped(given, lambda row: row[1].name).items():
+            if name == "lse":
+                continue
+            right = Counter(each.says or "right" for _, each in rows if each.kind == "right")
+            if right:
+                told = ", ".join(f"{says} ({count})" for says, count in right.most_common(3))
+                yield f"  {name}: {told}"
+            wrong = grouped([row for row in rows if row[1].kind == "wrong"], lambda row: row[1].says)
+            for says, cases in wrong.items():
+                yield f"  {name}: wrong: {says}: {some_of(sorted(case for case, _ in cases), 3)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data for JSON."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..exact.lse_conventions import in_bfloat16, in_float16
 from ._draft import Draft, Places, draft_of
 
 #: Changes a draft; returns False where the slip cannot show in the call.
@@ -91,6 +92,14 @@ def _base_2(d: Draft) -> None:
 def _cap_at(stage: str, d: Draft) -> Any:
     d.cap = stage
     return _is_given(d, "softcap")
+
+
+def _cap_over_hidden(d: Draft) -> Any:
+    """A soft-cap of -inf is a number."""
+    if not _is_given(d, "softcap") or d.lets is None or d.added is None or d.lets.all():
+        return False
+    d.cap, d.added, d.lets = "over the mask", np.where(d.lets, d.added, -np.inf), None
+    return None
 
 
 def _ignore(name: str, d: Draft) -> Any:
@@ -312,9 +321,7 @@ def _incomplete_lost(block: int, d: Draft) -> Any:
 
 
 def _rounded(name: str, d: Draft) -> Any:
-    from ..exact.lse import _in_bfloat16, _in_float16
-
-    to = {"bfloat16": _in_bfloat16, "float16": _in_float16}[name]
+    to = {"bfloat16": in_bfloat16, "float16": in_float16}[name]
     if d.dtype not in ("float32", "float64"):
         return False
     # A draft holds arrays after qk_norm: round those of the call.
@@ -348,6 +355,7 @@ def _scale_slips() -> Iterator[Slip]:
     yield Slip("the exponential is in base 2", _base_2)
     yield Slip("softcap is not read", partial(_ignore, "softcap"))
     yield Slip("the soft-cap is applied over the mask", partial(_cap_at, "over the mask"))
+    yield Slip("the soft-cap is applied over the mask: hidden keys keep exp(-cap)", _cap_over_hidden)
     yield Slip("the soft-cap is applied before the scale", partial(_cap_at, "before the scale"))
     yield Slip("the soft-cap does not divide", partial(_cap_at, "undivided"))
 

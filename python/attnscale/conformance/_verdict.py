@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from ..exact.lse import LseConvention, identify_lse
 from ._ask import Asked
 from ._draft import Predicted
 from ._explain import drafted, explain, prediction
-from ._report import Outcome
+from ._report import Kind, Outcome
 from ._rows import CAST, emptied_by, empty_rows, not_numbers, weights_sum
 from ._slips import Slip
-from ._statistics import judge_statistics
 from ._turn import Turn, difference
 
 #: Errors of an engine that computes in a narrower type, above which they are not of that type.
@@ -139,50 +136,20 @@ def _outcome(asked: Asked, turn: Turn | None, names: list[str]) -> Outcome:
     if asked.error:
         return Outcome("error", why=asked.error)
     faults = list(dict.fromkeys(asked.faults))
-    lse = read_lse(asked)
     if asked.shape:
-        return Outcome(
-            "wrong",
-            slips=tuple(faults),
-            why=" and ".join([asked.shape, *faults]),
-            lse=lse[0],
-            lse_is_wrong=lse[1],
-        )
+        return Outcome("wrong", math.nan, tuple(faults), " and ".join([asked.shape, *faults]))
     assert turn is not None
     every = [*names, *faults]
     is_wrong = bool(every) or not turn.is_right
-    kind = "wrong" if is_wrong else "right"
+    kind: Kind = "wrong" if is_wrong else "right"
     worst = max(each.difference for each in asked.turns)
     if any(name.startswith(("rows without keys", "the lowest")) for name in names):
         worst = max(worst, _row_error(turn))
-    beside = judge_statistics(turn.case, turn.arrays, asked.beside, turn.allowed) if asked.beside else {}
-    return Outcome(kind, worst, tuple(every), " and ".join(every), *lse, beside)  # type: ignore[arg-type]
+    lse = (asked.lse or (), asked.lse == ())
+    return Outcome(kind, worst, tuple(every), " and ".join(every), *lse, asked.statistics)
 
 
 def _row_error(turn: Turn) -> float:
     """The largest number in a row without keys."""
     rows = turn.found[turn.truth.empty]
     return math.inf if not np.isfinite(rows).all() else float(np.abs(rows).max(initial=0))
-
-
-def read_lse(asked: Asked) -> tuple[tuple[LseConvention, ...], bool]:
-    """The conventions that fit the lse of a case with visible keys, and whether none does."""
-    if "lse" not in asked.beside or not asked.turns:
-        return (), False
-    turn = asked.turns[0]
-    if not turn.is_finite or turn.truth.empty.all():
-        return (), False
-    query, key, value = turn.arrays
-    if key.ndim > 2:  # batch axes of the value alone are axes of the rows too
-        batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
-        key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
-    try:
-        found = identify_lse(query, key, asked.beside["lse"], **turn.case.options)
-    except ValueError:  # another shape
-        return (), True
-    if found.convention is None:
-        return (), True
-    allows = (found.convention, *found.also)
-    if turn.draft.sink is None:  # the rows do not show whether a sink would be counted
-        allows += tuple(replace(of, sink=False) for of in allows)
-    return allows, False

@@ -321,8 +321,8 @@ def _judged(
     errors = np.stack([row_errors(reading.given, each.written, each.counts) for each in candidates])
     worst = errors.max(axis=1)
     nearest = int(worst.argmin())
-    # Those with an eps, or with two departures, are so many that one of them is near almost any row; and one
-    # number alone is near some quantity with one departure.
+    # Quantities with an eps or two departures are so many that one is near almost any row; a number alone is
+    # near some quantity with one departure.
     most = 0 if reading.given.size == 1 else 1
     exact = [each.quantity.eps is not None or departures(each.quantity) > most for each in candidates]
     fits = errors <= np.where(exact, max(floor, allowed / 10), allowed)[:, None]

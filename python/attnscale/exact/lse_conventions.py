@@ -94,7 +94,7 @@ class LseConvention:
         return np.isnan(written) if math.isnan(self.empty) else np.isin(written, _roundings(self.empty))
 
 
-def _in_bfloat16(numbers: Any) -> NDArray[np.float64]:
+def in_bfloat16(numbers: Any) -> NDArray[np.float64]:
     """Numbers rounded to bfloat16, half to even."""
     with np.errstate(over="ignore"):
         bits = np.asarray(numbers, np.float32).view(np.uint32)
@@ -102,13 +102,13 @@ def _in_bfloat16(numbers: Any) -> NDArray[np.float64]:
     return np.where(np.isnan(numbers), np.nan, rounded.view(np.float32)).astype(np.float64)
 
 
-def _in_float16(numbers: Any) -> NDArray[np.float64]:
+def in_float16(numbers: Any) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
         return np.asarray(numbers).astype(np.float16).astype(np.float64)
 
 
 #: Half of the step at 1 of a 16-bit type, and rounding to the type; the coarser type first.
-_NARROW = {"bfloat16": (2.0**-8, _in_bfloat16), "float16": (2.0**-11, _in_float16)}
+_NARROW = {"bfloat16": (2.0**-8, in_bfloat16), "float16": (2.0**-11, in_float16)}
 
 
 def _roundings(number: float) -> list[float]:

@@ -15,7 +15,23 @@
 from __future__ import annotations
 
 from . import engines
-from ._cases import CASES, Case
-from ._check import Conformance, Outcome, check
+from ._call import Case
+from ._cases import CASES
+from ._check import check
+from ._drawn import draw_cases
+from ._export import Exported, export
+from ._report import Conformance, Outcome
+from ._statistics import StatisticOutcome
 
-__all__ = ["CASES", "Case", "Conformance", "Outcome", "check", "engines"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Conformance",
+    "Exported",
+    "Outcome",
+    "StatisticOutcome",
+    "check",
+    "draw_cases",
+    "engines",
+    "export",
+]

@@ -17,5 +17,17 @@ from __future__ import annotations
 from . import engines
 from ._cases import CASES, Case
 from ._check import Conformance, Outcome, check
+from ._questions import QUESTIONS, Answer, Question, ask
 
-__all__ = ["CASES", "Case", "Conformance", "Outcome", "check", "engines"]
+__all__ = [
+    "CASES",
+    "QUESTIONS",
+    "Answer",
+    "Case",
+    "Conformance",
+    "Outcome",
+    "Question",
+    "ask",
+    "check",
+    "engines",
+]

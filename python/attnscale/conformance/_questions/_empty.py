@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows without keys, and whether hidden keys are hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._asked import Asked, attended, cast, draw, mean, question
+
+SUBJECT = "Rows without keys"
+ROW = 1
+#: Mask that hides all keys from one row of four.
+SEEN = np.broadcast_to((np.arange(4) != ROW)[:, None], (1, 1, 4, 4))
+#: Mask that hides all keys from all rows, as an engine with masks of keys alone can read it.
+NONE_SEEN = np.zeros((1, 1, 1, 4), np.bool_)
+
+
+def _row(asked: Asked, low: float | None = None, **options: Any) -> str:
+    """Content of the row without keys, hidden by a boolean mask, or by a float mask of the number `low`."""
+    query, key, value = draw()
+
+    def mask(seen: Any) -> Any:
+        return np.array(seen) if low is None else cast(np.where(seen, 0.0, low), asked.dtype)
+
+    found = asked.first(
+        *(lambda x=x: asked(query, key, value, attn_mask=mask(x), **options) for x in (SEEN, NONE_SEEN))  # type: ignore[misc]
+    )["output"][:, :, ROW]
+    return asked.nearest(found, contents(query, key, value, ROW))
+
+
+def contents(query: Any, key: Any, value: Any, row: Any) -> dict[str, Any]:
+    """Contents of rows without keys that have a name."""
+    plain = attended(query, key, value)[:, :, row]
+    return {"0": np.zeros_like(plain), "mean": mean(value)[:, :, 0] + 0 * plain, "as without mask": plain}
+
+
+@question(
+    SUBJECT,
+    "boolean",
+    "Content of a row that a boolean mask hides all keys from",
+    "0",
+    rule="no key, no output",
+)
+def no_keys_boolean(asked: Asked) -> str:
+    return _row(asked)
+
+
+@question(
+    SUBJECT, "-inf", "Content of a row whose float mask is -inf throughout", "0", rule="no key, no output"
+)
+def no_keys_infinite(asked: Asked) -> str:
+    return _row(asked, -np.inf)
+
+
+@question(
+    *(
+        SUBJECT,
+        "lowest",
+        "Content of a row whose float mask is the lowest number of the type throughout",
+        "mean",
+    ),
+    rule="scores vanish beside the lowest number, and equal sums give equal weights",
+)
+def no_keys_lowest(asked: Asked) -> str:
+    low = {"float64": np.finfo(np.float64).min, "float32": np.finfo(np.float32).min, "float16": -65504.0}
+    return _row(asked, float(low.get(asked.dtype, -3.3895313892515355e38)))
+
+
+@question(
+    *(SUBJECT, "-1e9", "Content of a row whose float mask is -1e9 throughout", "mean", "as without mask"),
+    rule="a number shifts all scores alike; float32 rounds them away beside it",
+)
+def no_keys_billion(asked: Asked) -> str:
+    if asked.dtype == "float16":
+        raise NotImplementedError("float16 has no -1e9")
+    return _row(asked, -1e9)
+
+
+@question(
+    *(SUBJECT, "-65504", "Content of a row whose float mask is -65504 throughout", "as without mask"),
+    rule="a number shifts all scores alike, and softmax does not see a shift",
+)
+def no_keys_lowest_half(asked: Asked) -> str:
+    if asked.dtype == "float16":
+        raise NotImplementedError("this is the lowest float16")
+    return _row(asked, -65504.0)
+
+
+@question(
+    *(SUBJECT, "-1e4", "Content of a row whose float mask is -1e4 throughout", "as without mask"),
+    rule="a number shifts all scores alike, and softmax does not see a shift",
+)
+def no_keys_ten_thousand(asked: Asked) -> str:
+    return _row(asked, -1e4)
+
+
+@question(
+    *(SUBJECT, "with a sink", "Content of a row without keys beside a sink", "0"),
+    rule="the sink takes all weight, and has no value",
+)
+def no_keys_sink(asked: Asked) -> str:
+    return _row(asked, normalizer="sink(logits=[3.0])")
+
+
+@question(
+    *(SUBJECT, "rows beside", "Rows beside a row without keys", "right"),
+    rule="a row depends on its own keys alone",
+)
+def beside_no_keys(asked: Asked) -> str:
+    arrays = draw()
+    rest = np.arange(4) != ROW
+    found = asked(*arrays, attn_mask=np.array(SEEN))["output"][:, :, rest]
+    return asked.nearest(found, {"right": attended(*arrays)[:, :, rest]})
+
+
+@question(
+    *(SUBJECT, "gradients", "Gradients of a call with a row without keys", "finite"),
+    rule="a row that sees nothing has nothing to change",
+)
+def no_keys_gradients(asked: Asked) -> str:
+    arrays = draw()
+    reply = asked(*arrays, attn_mask=np.array(SEEN))
+    if "gradients" not in reply:
+        return "none"
+    parts = dict(zip("qkv", reply["gradients"](cast(np.ones_like(arrays[2]), asked.dtype)), strict=True))
+    broken = [name for name, x in parts.items() if not np.isfinite(np.asarray(x, np.float64)).all()]
+    return f"NaN in d{', d'.join(broken)}" if broken else "finite"
+
+
+HIDING = "Hidden keys"
+_HIDDEN_LAST = np.broadcast_to(np.arange(4) < 3, (1, 1, 4, 4))
+
+
+def _above(n: int = 4) -> list[Any]:
+    """A last key whose score is 20000 above the others, with the value 1 beside values of 0."""
+    arrays = [np.zeros((1, 1, n, 8)) for _ in range(3)]
+    arrays[0][:], arrays[1][:, :, -1], arrays[2][:, :, -1] = 84, 84, 1
+    return arrays
+
+
+def _seen(asked: Asked, found: Any) -> str:
+    return asked.nearest(found, {"hidden": 0.0, "seen": 1.0})
+
+
+@question(
+    *(HIDING, "by mask", "A key hidden by a boolean mask whose score is 20000 above the others", "hidden"),
+    rule="False hides a key, however large its score",
+)
+def hidden_by_mask(asked: Asked) -> str:
+    return _seen(asked, asked(*_above(), attn_mask=np.array(_HIDDEN_LAST))["output"])
+
+
+@question(
+    *(HIDING, "by length", "A key behind the key length whose score is 20000 above the others", "hidden"),
+    rule="padding is no part of the text",
+)
+def hidden_by_length(asked: Asked) -> str:
+    return _seen(asked, asked(*_above(), key_lengths=np.array([3]))["output"])
+
+
+@question(
+    *(
+        HIDING,
+        "by causal",
+        "Later keys with a score 20000 above, with all scores at -200, or of the value 1e9",
+        "hidden",
+    ),
+    rule="a query sees no later key",
+)
+def hidden_by_causal(asked: Asked) -> str:
+    arrays, early = _above(), np.s_[:, :, :3]
+    says = []
+    if asked.nearest(asked.causal(*arrays)["output"][early], {"hidden": 0.0}) != "hidden":
+        says.append("seen if 20000 above")
+    low = [*arrays[:1], np.full_like(arrays[1], -0.84), arrays[2]]  # q . k / sqrt(8) is -200
+    if asked.nearest(asked.causal(*low)["output"][early], {"hidden": 0.0}) != "hidden":
+        says.append("counted as score 0")
+    if asked.dtype != "float16":
+        large = [np.zeros_like(arrays[0]), np.zeros_like(arrays[1]), arrays[2] * 1e9]
+        if asked.nearest(asked.causal(*large)["output"][early], {"hidden": 0.0}) != "hidden":
+            says.append("a rest of the value 1e9 stays")
+    return ", ".join(says) or "hidden"

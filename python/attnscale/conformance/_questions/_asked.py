@@ -12,6 +12,8 @@ import numpy as np
 
 from ..._base.checks import as_array
 
+#: Query, key and value.
+Arrays = tuple[Any, Any, Any]
 #: Largest difference of a recognised number, over 1 + abs(number), by the type of the arrays.
 _ALLOWED = {"float64": 1e-2, "float32": 1e-2, "float16": 2e-2, "bfloat16": 4e-2}
 #: Channels of a head; 8 is what every engine takes.
@@ -69,15 +71,13 @@ class Question:
     find: Callable[[Asked], str]
 
 
-def question(
-    subject: str, short: str, asks: str, *usual: str, rule: str
-) -> Callable[[Callable[[Asked], str]], Question]:
-    """Make a function that finds an answer a question of the function's name."""
+def subject(title: str) -> Callable[..., Callable[[Callable[[Asked], str]], Question]]:
+    """Decorator that makes a function, which finds an answer, a question of a subject."""
 
-    def made(find: Callable[[Asked], str]) -> Question:
-        return Question(find.__name__, subject, short, asks, usual, rule, find)
+    def question(short: str, asks: str, *usual: str, rule: str) -> Callable[..., Question]:
+        return lambda find: Question(find.__name__, title, short, asks, usual, rule, find)
 
-    return made
+    return question
 
 
 class Asked:
@@ -168,11 +168,12 @@ def is_near(found: Any, truth: Any, allowed: float) -> bool:
 # ---------------------------------------------------------------- calls and their truth
 
 
-def draw(n_queries: int = 4, n_keys: int = 4, heads: tuple[int, int] = (1, 1)) -> list[Any]:
+def draw(n_queries: int = 4, n_keys: int = 4, heads: tuple[int, int] = (1, 1)) -> Arrays:
     """Query, key and value of one batch; multiples of 1/8 up to 2, exact in every type."""
     rng = np.random.default_rng([64, n_queries, n_keys, *heads])
     shapes = ((heads[0], n_queries), (heads[1], n_keys), (heads[1], n_keys))
-    return [rng.integers(-16, 17, (1, *shape, WIDTH)) / 8 for shape in shapes]
+    query, key, value = (rng.integers(-16, 17, (1, *shape, WIDTH)) / 8 for shape in shapes)
+    return query, key, value
 
 
 def scores(query: Any, key: Any, scale: float | None = None) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...exact.lse import identify_lse
-from ._asked import Asked, draw, question, scores, softmax
+from ._asked import Arrays, Asked, draw, scores, softmax, subject
 from ._empty import ROW, SEEN
 
-SUBJECT = "Results beside the output, sinks"
+question = subject("Results beside the output, sinks")
 _MASK = np.broadcast_to(np.tri(4, dtype=np.bool_), (1, 1, 4, 4))
 
 
-def _with_mask(asked: Asked, name: str, mask: Any = _MASK) -> tuple[list[Any], Any, Any]:
+def _with_mask(asked: Asked, name: str, mask: Any = _MASK) -> tuple[Arrays, Any, Any]:
     """Arrays, the seen keys, and a result of the first of masked, causal and plain call that is served."""
     arrays = draw()
     calls: list[tuple[Any, Callable[[], dict[str, Any]]]] = [
@@ -34,12 +34,14 @@ def _with_mask(asked: Asked, name: str, mask: Any = _MASK) -> tuple[list[Any], A
         which.append(seen)
         return found
 
-    reply = asked.first(*(lambda x=x, call=call: kept(x, call) for x, call in calls))  # type: ignore[misc]
+    reply = asked.first(*(lambda x=x, call=call: kept(x, call) for x, call in calls))
     return arrays, which[-1], reply.get(name)
 
 
 @question(
-    *(SUBJECT, "lse", "Convention of the log-sum-exp", "natural, scaled"),
+    "lse",
+    "Convention of the log-sum-exp",
+    "natural, scaled",
     rule="ln of the sum of exp of the scaled scores",
 )
 def lse_holds(asked: Asked) -> str:
@@ -56,7 +58,9 @@ def lse_holds(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "lse, no keys", "The log-sum-exp of a row without keys", "-inf"),
+    "lse, no keys",
+    "The log-sum-exp of a row without keys",
+    "-inf",
     rule="the logarithm of an empty sum",
 )
 def lse_no_keys(asked: Asked) -> str:
@@ -68,7 +72,9 @@ def lse_no_keys(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "largest score", "The largest score of a row that is returned", "scaled"),
+    "largest score",
+    "The largest score of a row that is returned",
+    "scaled",
     rule="the largest number that softmax sees",
 )
 def max_holds(asked: Asked) -> str:
@@ -81,7 +87,9 @@ def max_holds(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "scores", "Scores that are returned, and those of hidden keys", "scaled, hidden -inf"),
+    "scores",
+    "Scores that are returned, and those of hidden keys",
+    "scaled, hidden -inf",
     rule="what softmax sees",
 )
 def scores_hold(asked: Asked) -> str:
@@ -108,7 +116,9 @@ def _weights(asked: Asked, mask: Any) -> tuple[Any, Any] | None:
 
 
 @question(
-    *(SUBJECT, "weights", "Weights that are returned", "right"),
+    "weights",
+    "Weights that are returned",
+    "right",
     rule="the weights that multiply the values",
 )
 def weights_hold(asked: Asked) -> str:
@@ -122,7 +132,9 @@ def weights_hold(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "weights, no keys", "Weights of a row without keys", "0"),
+    "weights, no keys",
+    "Weights of a row without keys",
+    "0",
     rule="no key, no weight",
 )
 def weights_no_keys(asked: Asked) -> str:
@@ -131,11 +143,13 @@ def weights_no_keys(asked: Asked) -> str:
         return "none"
     given = found[0].reshape(found[1].shape)[:, :, ROW]
     plain = softmax(scores(*draw()[:2]))[:, :, ROW]
-    return asked.nearest(given, {"0": 0 * plain, "equal": 0 * plain + 0.25, "as without mask": plain})
+    return asked.nearest(given, {"0": 0 * plain, "equal": 0 * plain + 0.25, "unmasked": plain})
 
 
 @question(
-    *(SUBJECT, "entropy", "Unit of an entropy that is returned", "nats"),
+    "entropy",
+    "Unit of an entropy that is returned",
+    "nats",
     rule="the natural logarithm",
 )
 def entropy_holds(asked: Asked) -> str:
@@ -151,7 +165,9 @@ def entropy_holds(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "sink", "A sink of the logit 3 beside four scores of 2", "a logit"),
+    "sink",
+    "A sink of the logit 3 beside four scores of 2",
+    "a logit",
     rule="exp of the sink, unscaled, in the sum of softmax",
 )
 def sink_holds(asked: Asked) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import Asked, attended, cast, draw, mean, question
+from ._asked import Arrays, Asked, attended, cast, draw, mean, subject
 from ._empty import contents
 
-SUBJECT = "Causal masks, windows, heads"
+question = subject("Causal masks, windows, heads")
 
 
 def _alignment(asked: Asked, n_queries: int, n_keys: int) -> str:
@@ -42,13 +42,10 @@ def _alignment(asked: Asked, n_queries: int, n_keys: int) -> str:
 
 
 @question(
-    *(
-        SUBJECT,
-        "causal, 3 queries, 5 keys",
-        "Causal mask with fewer queries than keys",
-        "first keys",
-        "last keys",
-    ),
+    "causal, 3 queries, 5 keys",
+    "Causal mask with fewer queries than keys",
+    "first keys",
+    "last keys",
     rule="the mask begins at the first keys, or ends at the last ones, as with a cache",
 )
 def causal_fewer(asked: Asked) -> str:
@@ -56,15 +53,17 @@ def causal_fewer(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "causal, 6 queries, 4 keys", "Causal mask with more queries than keys"),
-    *("first keys", "last keys, rows without: 0"),
+    "causal, 6 queries, 4 keys",
+    "Causal mask with more queries than keys",
+    "first keys",
+    "last keys, rows without: 0",
     rule="the mask begins at the first keys, or ends at the last ones, and then the first rows see none",
 )
 def causal_more(asked: Asked) -> str:
     return _alignment(asked, 6, 4)
 
 
-def _mask_and_causal(asked: Asked) -> tuple[list[Any], Any, Any, Any]:
+def _mask_and_causal(asked: Asked) -> tuple[Arrays, Any, Any, Any]:
     """Arrays, both masks and the output; the mask hides keys 0 and 1, which rows 0 and 1 alone would see."""
     arrays = draw()
     shown = np.broadcast_to(np.arange(4) >= 2, (1, 1, 4, 4)).copy()
@@ -76,7 +75,9 @@ def _mask_and_causal(asked: Asked) -> tuple[list[Any], Any, Any, Any]:
 
 
 @question(
-    *(SUBJECT, "mask and causal", "A boolean mask and a causal one in a call", "both"),
+    "mask and causal",
+    "A boolean mask and a causal one in a call",
+    "both",
     rule="a key is seen if both show it",
 )
 def mask_and_causal(asked: Asked) -> str:
@@ -90,7 +91,9 @@ def mask_and_causal(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "emptied jointly", "Rows that mask and causal mask empty jointly", "0"),
+    "emptied jointly",
+    "Rows that mask and causal mask empty jointly",
+    "0",
     rule="no key, no output",
 )
 def emptied_jointly(asked: Asked) -> str:
@@ -108,7 +111,9 @@ def emptied_jointly(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "window", "Keys of a window with two keys to the left", "as given"),
+    "window",
+    "Keys of a window with two keys to the left",
+    "as given",
     rule="(left, right) counts the keys on each side, beside the query's own",
 )
 def window(asked: Asked) -> str:
@@ -136,13 +141,15 @@ def window(asked: Asked) -> str:
     return asked.nearest(found, named)
 
 
-def _shared(arrays: list[Any], which: tuple[Any, Any]) -> Any:
+def _shared(arrays: Arrays, which: tuple[Any, Any]) -> Any:
     query, key, value = arrays
     return attended(query, key[:, which[0]], value[:, which[1]])
 
 
 @question(
-    *(SUBJECT, "shared heads", "Key head of each of 4 query heads, with 2 key heads", "0, 0, 1, 1"),
+    "shared heads",
+    "Key head of each of 4 query heads, with 2 key heads",
+    "0, 0, 1, 1",
     rule="neighbours share a head, as in Llama's weights",
 )
 def shared_heads(asked: Asked) -> str:
@@ -153,12 +160,14 @@ def shared_heads(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "value heads", "Two key heads beside one value head", "as the key heads"),
+    "value heads",
+    "Two key heads beside one value head",
+    "as the key heads",
     rule="each is shared in its own order",
 )
 def value_heads(asked: Asked) -> str:
     query, key, value = draw(heads=(4, 2))
-    arrays = [query, key, value[:, :1]]
+    arrays = (query, key, value[:, :1])
     named = {
         "as the key heads": _shared(arrays, ([0, 0, 1, 1], [0] * 4)),
         "key heads 0, 1, 0, 1": _shared(arrays, ([0, 1, 0, 1], [0] * 4)),

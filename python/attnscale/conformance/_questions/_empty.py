@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import Asked, attended, cast, draw, mean, question
+from ._asked import Asked, attended, cast, draw, mean, subject
 
-SUBJECT = "Rows without keys"
+question = subject("Rows without keys")
 ROW = 1
 #: Mask that hides all keys from one row of four.
 SEEN = np.broadcast_to((np.arange(4) != ROW)[:, None], (1, 1, 4, 4))
@@ -25,7 +25,7 @@ def _row(asked: Asked, low: float | None = None, **options: Any) -> str:
         return np.array(seen) if low is None else cast(np.where(seen, 0.0, low), asked.dtype)
 
     found = asked.first(
-        *(lambda x=x: asked(query, key, value, attn_mask=mask(x), **options) for x in (SEEN, NONE_SEEN))  # type: ignore[misc]
+        *(lambda x=x: asked(query, key, value, attn_mask=mask(x), **options) for x in (SEEN, NONE_SEEN))
     )["output"][:, :, ROW]
     return asked.nearest(found, contents(query, key, value, ROW))
 
@@ -33,11 +33,10 @@ def _row(asked: Asked, low: float | None = None, **options: Any) -> str:
 def contents(query: Any, key: Any, value: Any, row: Any) -> dict[str, Any]:
     """Contents of rows without keys that have a name."""
     plain = attended(query, key, value)[:, :, row]
-    return {"0": np.zeros_like(plain), "mean": mean(value)[:, :, 0] + 0 * plain, "as without mask": plain}
+    return {"0": np.zeros_like(plain), "mean": mean(value)[:, :, 0] + 0 * plain, "unmasked": plain}
 
 
 @question(
-    SUBJECT,
     "boolean",
     "Content of a row that a boolean mask hides all keys from",
     "0",
@@ -47,29 +46,29 @@ def no_keys_boolean(asked: Asked) -> str:
     return _row(asked)
 
 
-@question(
-    SUBJECT, "-inf", "Content of a row whose float mask is -inf throughout", "0", rule="no key, no output"
-)
+@question("-inf", "Content of a row whose float mask is -inf throughout", "0", rule="no key, no output")
 def no_keys_infinite(asked: Asked) -> str:
     return _row(asked, -np.inf)
 
 
 @question(
-    *(
-        SUBJECT,
-        "lowest",
-        "Content of a row whose float mask is the lowest number of the type throughout",
-        "mean",
-    ),
-    rule="scores vanish beside the lowest number, and equal sums give equal weights",
+    "lowest",
+    "Content of a row whose float mask is the type's lowest number throughout",
+    "mean",
+    "0",
+    rule="scores vanish beside it, and equal sums give equal weights; or it hides keys",
 )
 def no_keys_lowest(asked: Asked) -> str:
-    low = {"float64": np.finfo(np.float64).min, "float32": np.finfo(np.float32).min, "float16": -65504.0}
-    return _row(asked, float(low.get(asked.dtype, -3.3895313892515355e38)))
+    if asked.dtype == "bfloat16":
+        return _row(asked, -3.3895313892515355e38)
+    return _row(asked, float(np.finfo(np.dtype(asked.dtype)).min))
 
 
 @question(
-    *(SUBJECT, "-1e9", "Content of a row whose float mask is -1e9 throughout", "mean", "as without mask"),
+    "-1e9",
+    "Content of a row whose float mask is -1e9 throughout",
+    "mean",
+    "unmasked",
     rule="a number shifts all scores alike; float32 rounds them away beside it",
 )
 def no_keys_billion(asked: Asked) -> str:
@@ -79,7 +78,9 @@ def no_keys_billion(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "-65504", "Content of a row whose float mask is -65504 throughout", "as without mask"),
+    "-65504",
+    "Content of a row whose float mask is -65504 throughout",
+    "unmasked",
     rule="a number shifts all scores alike, and softmax does not see a shift",
 )
 def no_keys_lowest_half(asked: Asked) -> str:
@@ -89,7 +90,9 @@ def no_keys_lowest_half(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "-1e4", "Content of a row whose float mask is -1e4 throughout", "as without mask"),
+    "-1e4",
+    "Content of a row whose float mask is -1e4 throughout",
+    "unmasked",
     rule="a number shifts all scores alike, and softmax does not see a shift",
 )
 def no_keys_ten_thousand(asked: Asked) -> str:
@@ -97,7 +100,9 @@ def no_keys_ten_thousand(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "with a sink", "Content of a row without keys beside a sink", "0"),
+    "with a sink",
+    "Content of a row without keys beside a sink",
+    "0",
     rule="the sink takes all weight, and has no value",
 )
 def no_keys_sink(asked: Asked) -> str:
@@ -105,7 +110,9 @@ def no_keys_sink(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "rows beside", "Rows beside a row without keys", "right"),
+    "rows beside",
+    "Rows beside a row without keys",
+    "right",
     rule="a row depends on its own keys alone",
 )
 def beside_no_keys(asked: Asked) -> str:
@@ -116,7 +123,9 @@ def beside_no_keys(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "gradients", "Gradients of a call with a row without keys", "finite"),
+    "gradients",
+    "Gradients of a call with a row without keys",
+    "finite",
     rule="a row that sees nothing has nothing to change",
 )
 def no_keys_gradients(asked: Asked) -> str:
@@ -129,7 +138,7 @@ def no_keys_gradients(asked: Asked) -> str:
     return f"NaN in d{', d'.join(broken)}" if broken else "finite"
 
 
-HIDING = "Hidden keys"
+of_hiding = subject("Hidden keys")
 _HIDDEN_LAST = np.broadcast_to(np.arange(4) < 3, (1, 1, 4, 4))
 
 
@@ -144,29 +153,30 @@ def _seen(asked: Asked, found: Any) -> str:
     return asked.nearest(found, {"hidden": 0.0, "seen": 1.0})
 
 
-@question(
-    *(HIDING, "by mask", "A key hidden by a boolean mask whose score is 20000 above the others", "hidden"),
+@of_hiding(
+    "by mask",
+    "A key hidden by a boolean mask whose score is 20000 above the others",
+    "hidden",
     rule="False hides a key, however large its score",
 )
 def hidden_by_mask(asked: Asked) -> str:
     return _seen(asked, asked(*_above(), attn_mask=np.array(_HIDDEN_LAST))["output"])
 
 
-@question(
-    *(HIDING, "by length", "A key behind the key length whose score is 20000 above the others", "hidden"),
+@of_hiding(
+    "by length",
+    "A key behind the key length whose score is 20000 above the others",
+    "hidden",
     rule="padding is no part of the text",
 )
 def hidden_by_length(asked: Asked) -> str:
     return _seen(asked, asked(*_above(), key_lengths=np.array([3]))["output"])
 
 
-@question(
-    *(
-        HIDING,
-        "by causal",
-        "Later keys with a score 20000 above, with all scores at -200, or of the value 1e9",
-        "hidden",
-    ),
+@of_hiding(
+    "by causal",
+    "Later keys with a score 20000 above, with all scores at -200, or of the value 1e9",
+    "hidden",
     rule="a query sees no later key",
 )
 def hidden_by_causal(asked: Asked) -> str:

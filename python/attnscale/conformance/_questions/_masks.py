@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import Asked, attended, cast, draw, question, scores, softmax
+from ._asked import Asked, attended, cast, draw, scores, softmax, subject
 
-SUBJECT = "Masks and soft-caps"
+question = subject("Masks and soft-caps")
 
 
 def _of_ones(asked: Asked, *types: str) -> str:
@@ -33,7 +33,9 @@ def _of_ones(asked: Asked, *types: str) -> str:
 
 
 @question(
-    *(SUBJECT, "integers", "A mask of integers 0 and 1", "as boolean"),
+    "integers",
+    "A mask of integers 0 and 1",
+    "as boolean",
     rule="tokenizers write masks of 1 for a token and 0 for padding; an error is as good",
 )
 def mask_of_integers(asked: Asked) -> str:
@@ -41,7 +43,9 @@ def mask_of_integers(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "float 0 and 1", "A mask of the floating-point numbers 0 and 1", "added"),
+    "float 0 and 1",
+    "A mask of the floating-point numbers 0 and 1",
+    "added",
     rule="a float mask is added to the scores",
 )
 def mask_of_floats(asked: Asked) -> str:
@@ -49,7 +53,9 @@ def mask_of_floats(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "(queries, 1)", "A boolean mask of shape (queries, 1)", "broadcast"),
+    "(queries, 1)",
+    "A boolean mask of shape (queries, 1)",
+    "broadcast",
     rule="a mask is broadcast to the scores",
 )
 def mask_of_queries(asked: Asked) -> str:
@@ -64,7 +70,9 @@ _MASK[..., 0] = True
 
 
 @question(
-    *(SUBJECT, "soft-cap", "A soft-cap of 0.75", "c tanh(s / c)"),
+    "soft-cap",
+    "A soft-cap of 0.75",
+    "c tanh(s / c)",
     rule="the formula of Gemma 2: c tanh(s / c) of the scaled score s",
 )
 def soft_cap(asked: Asked) -> str:
@@ -83,7 +91,9 @@ def soft_cap(asked: Asked) -> str:
 
 
 @question(
-    *(SUBJECT, "cap and mask", "Order of soft-cap and mask", "cap, then mask"),
+    "cap and mask",
+    "Order of soft-cap and mask",
+    "cap, then mask",
     rule="a cap behind the mask would show hidden keys with the score -c",
 )
 def cap_and_mask(asked: Asked) -> str:

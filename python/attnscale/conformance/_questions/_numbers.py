@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import WIDTH, Asked, attended, cast, draw, question
+from ._asked import WIDTH, Asked, attended, cast, draw, subject
 
-SCALES = "Scales"
+of_scales = subject("Scales")
 
 
 def _scaled(asked: Asked, scale: float, *, causal: bool = False) -> str:
@@ -28,13 +28,12 @@ def _scaled(asked: Asked, scale: float, *, causal: bool = False) -> str:
     return asked.nearest(found, named)
 
 
-@question(SCALES, "0", "Scale 0", "right", rule="all scores are 0, and the weights are equal")
+@of_scales("0", "Scale 0", "right", rule="all scores are 0, and the weights are equal")
 def scale_zero(asked: Asked) -> str:
     return _scaled(asked, 0.0)
 
 
-@question(
-    SCALES,
+@of_scales(
     "0, causal",
     "Scale 0 of a causal call",
     "right",
@@ -44,19 +43,17 @@ def scale_zero_causal(asked: Asked) -> str:
     return _scaled(asked, 0.0, causal=True)
 
 
-@question(SCALES, "-0.5", "Scale -0.5", "right", rule="a scale multiplies the scores")
+@of_scales("-0.5", "Scale -0.5", "right", rule="a scale multiplies the scores")
 def scale_negative(asked: Asked) -> str:
     return _scaled(asked, -0.5)
 
 
-@question(
-    SCALES, "-0.5, causal", "Scale -0.5 of a causal call", "right", rule="a scale multiplies the scores"
-)
+@of_scales("-0.5, causal", "Scale -0.5 of a causal call", "right", rule="a scale multiplies the scores")
 def scale_negative_causal(asked: Asked) -> str:
     return _scaled(asked, -0.5, causal=True)
 
 
-BITS = "16 bits"
+of_bits = subject("16 bits")
 
 
 def _sum(asked: Asked, dtype: str) -> str:
@@ -70,22 +67,20 @@ def _sum(asked: Asked, dtype: str) -> str:
     return "1" if abs(total - 1) < 0.01 else f"{total:.3g}"
 
 
-@question(
-    BITS, "sum, float16", "Sum of the weights of 4096 equal keys in float16", "1", rule="weights sum to 1"
-)
+@of_bits("sum, float16", "Sum of the weights of 4096 equal keys in float16", "1", rule="weights sum to 1")
 def sum_float16(asked: Asked) -> str:
     return _sum(asked, "float16")
 
 
-@question(
-    BITS, "sum, bfloat16", "Sum of the weights of 4096 equal keys in bfloat16", "1", rule="weights sum to 1"
-)
+@of_bits("sum, bfloat16", "Sum of the weights of 4096 equal keys in bfloat16", "1", rule="weights sum to 1")
 def sum_bfloat16(asked: Asked) -> str:
     return _sum(asked, "bfloat16")
 
 
-@question(
-    *(BITS, "score 720000", "Scores of 720000 and 480000 from float16 arrays", "right"),
+@of_bits(
+    "score 720000",
+    "Scores of 720000 and 480000 from float16 arrays",
+    "right",
     rule="scores are numbers of float32, beside float16 arrays too",
 )
 def large_scores(asked: Asked) -> str:
@@ -96,7 +91,7 @@ def large_scores(asked: Asked) -> str:
     return asked.nearest(found, {"right": 1.0, "mean": 1.5, "mean of the others": 5 / 3}, "float16")
 
 
-NANS = "NaN in a key or value that rows do not see"
+of_nans = subject("NaN in a key or value that rows do not see")
 _OWN = np.broadcast_to(np.arange(4)[:, None] >= np.array([0, 0, 0, 3]), (1, 1, 4, 4))
 _STAYS = "a key that a row does not see has no part in it"
 
@@ -114,27 +109,27 @@ def _nan(asked: Asked, name: str, *, causal: bool = False) -> str:
     return where if np.isnan(found[:, :, 3]).all() else f"{where}, swallowed"
 
 
-@question(NANS, "key, mask", "NaN in a key behind a mask", "stays", rule=_STAYS)
+@of_nans("key, mask", "NaN in a key behind a mask", "stays", rule=_STAYS)
 def nan_key_mask(asked: Asked) -> str:
     return _nan(asked, "key")
 
 
-@question(NANS, "value, mask", "NaN in a value behind a mask", "stays", rule=_STAYS)
+@of_nans("value, mask", "NaN in a value behind a mask", "stays", rule=_STAYS)
 def nan_value_mask(asked: Asked) -> str:
     return _nan(asked, "value")
 
 
-@question(NANS, "key, causal", "NaN in a later key", "stays", rule=_STAYS)
+@of_nans("key, causal", "NaN in a later key", "stays", rule=_STAYS)
 def nan_key_causal(asked: Asked) -> str:
     return _nan(asked, "key", causal=True)
 
 
-@question(NANS, "value, causal", "NaN in a later value", "stays", rule=_STAYS)
+@of_nans("value, causal", "NaN in a later value", "stays", rule=_STAYS)
 def nan_value_causal(asked: Asked) -> str:
     return _nan(asked, "value", causal=True)
 
 
-AGAIN = "The call again"
+of_repeats = subject("The call again")
 
 
 def _differing(asked: Asked, one: Any, other: Any) -> str:
@@ -144,8 +139,7 @@ def _differing(asked: Asked, one: Any, other: Any) -> str:
     return asked.nearest(one, {"rounding": other}).replace("other numbers", "differs")
 
 
-@question(
-    AGAIN,
+@of_repeats(
     "second call",
     "The call again, behind a call of another size",
     "same bits",
@@ -158,8 +152,11 @@ def second_call(asked: Asked) -> str:
     return _differing(asked, asked(*arrays)["output"], one)
 
 
-@question(
-    *(AGAIN, "row alone", "A row alone, and among 64", "same bits", "rounding"),
+@of_repeats(
+    "row alone",
+    "A row alone, and among 64",
+    "same bits",
+    "rounding",
     rule="a row depends on its own query alone",
 )
 def row_alone(asked: Asked) -> str:
@@ -171,7 +168,7 @@ def row_alone(asked: Asked) -> str:
     return found if asked.nearest(alone, {"right": exact}) == "right" else f"{found}, wrong alone"
 
 
-@question(AGAIN, "inputs", "The arrays behind the call", "unchanged", rule="inputs are read")
+@of_repeats("inputs", "The arrays behind the call", "unchanged", rule="inputs are read")
 def inputs_after(asked: Asked) -> str:
     arrays = [cast(x, asked.dtype) for x in draw()]
     before = [x.copy() for x in arrays]

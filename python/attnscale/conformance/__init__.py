@@ -17,7 +17,7 @@ from __future__ import annotations
 from . import engines
 from ._cases import CASES, Case
 from ._check import Conformance, Outcome, check
-from ._questions import QUESTIONS, Answer, Question, ask
+from ._questions import QUESTIONS, Answer, ask
 
 __all__ = [
     "CASES",
@@ -26,7 +26,6 @@ __all__ = [
     "Case",
     "Conformance",
     "Outcome",
-    "Question",
     "ask",
     "check",
     "engines",

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
+from ... import normalizers
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -43,6 +47,12 @@ class Engine:
     def __call__(self, query: Any, key: Any, value: Any, **options: Any) -> Any:
         return self.attend(query, key, value, **options)
 
+    def need(self) -> None:
+        """Raise ModuleNotFoundError if the package is absent."""
+        if self.installed is None:
+            with_ = " ".join(self.requirements) or f"{self.package}=={self.run_with}"
+            raise ModuleNotFoundError(f"the engine {self.name!r} needs {self.package}: pip install {with_}")
+
     @property
     def installed(self) -> str | None:
         """Installed version of the package, without a local part; None if it is absent."""
@@ -59,3 +69,15 @@ def refuse(options: Mapping[str, Any], *arrays: Any, axes: int = 4) -> None:
         raise NotImplementedError(f"no {', no '.join(sorted(left))}")
     if any(x.ndim != axes for x in arrays):
         raise NotImplementedError(f"arrays of {axes} axes only")
+
+
+def head_sinks(normalizer: Any, n_heads: int) -> Any:
+    """The logit of the sink of each head; None without a sink. NotImplementedError for other normalizers."""
+    found = normalizers.get("softmax" if normalizer is None else normalizer)
+    if isinstance(found, normalizers.Softmax):
+        return None
+    if isinstance(found, normalizers.SoftmaxN):
+        return np.full(n_heads, np.log(found.n))
+    if isinstance(found, normalizers.Sink) and np.ndim(found.logits) < 2:
+        return np.broadcast_to(found.logits, (n_heads,))
+    raise NotImplementedError("no normalizer but the softmax, and a sink of each head")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scaled_dot_product_attention of PyTorch, by whichever kernel it chooses."""
+"""scaled_dot_product_attention of PyTorch, by whichever kernel it chooses, and the operator below it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._engine import Engine, refuse
+from ._torch import mask_to_torch, run
 
 
 def _attend(
@@ -26,30 +27,40 @@ def _attend(
     refuse(rest, query, key, value)
     if np.ndim(scale) or (attn_mask is not None and np.ndim(attn_mask) < 2):
         raise NotImplementedError("one scale, and masks of two axes and more")
-    q, k, v = map(to_torch, (query, key, value))
-    mask = None if attn_mask is None else to_torch(attn_mask)
-    if mask is not None and mask.is_floating_point():
-        mask = mask.to(q.dtype)
+    mask = mask_to_torch(attn_mask, query)
     factor = None if scale is None else float(scale)
-    output = scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=factor, enable_gqa=enable_gqa)
-    return from_torch(output)
+    options = {"is_causal": is_causal, "scale": factor, "enable_gqa": enable_gqa}
+    return run(lambda q, k, v: scaled_dot_product_attention(q, k, v, mask, **options), query, key, value)
 
 
-def to_torch(array: Any) -> Any:
-    """A tensor of an array; also of bfloat16, which PyTorch does not take from NumPy."""
+def _attend_fused(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    is_causal: bool = False,
+    attn_mask: Any = None,
+    scale: Any = None,
+    **rest: Any,
+) -> Any:
     import torch
 
-    array = np.array(array, order="C")
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    refuse(rest, query, key, value)
+    if query.shape[:2] != key.shape[:2] or key.shape != value.shape or query.shape[3] != key.shape[3]:
+        raise NotImplementedError("arrays of one batch, one number of heads and one width only")
+    if 0 in query.shape or 0 in key.shape or np.ndim(scale) or np.ndim(attn_mask) not in (0, 2, 4):
+        raise NotImplementedError("no empty arrays, one scale, and masks of two or four axes")
+    mask = mask_to_torch(attn_mask, query)
+    factor = None if scale is None else float(scale)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
+    def call(*tensors: Any) -> Any:
+        output, lse = flash(*tensors, 0.0, is_causal, attn_mask=mask, scale=factor)
+        return {"output": output, "lse": lse}
 
-def from_torch(tensor: Any) -> Any:
-    """The array of a tensor, float32 for bfloat16."""
-    import torch
-
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
+    results = run(call, query, key, value)
+    del results["lse_gradients"]  # the operator's lse is a residue, not differentiated
+    return results
 
 
 TORCH = Engine(
@@ -58,4 +69,13 @@ TORCH = Engine(
     package="torch",
     run_with="2.13.0",
     attend=_attend,
+)
+
+FUSED = Engine(
+    name="torch-fused",
+    call="torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
+    package="torch",
+    run_with="2.13.0",
+    attend=_attend_fused,
+    notes="The private operator below scaled_dot_product_attention; the only one that returns its lse.",
 )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Layouts, scales and masks, as several engines take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ... import normalizers
+
+
+def swap_heads(arrays: Iterable[Any], layout: str | None) -> list[Any]:
+    """Arrays of (batch, n, heads, dim) from those of the layout, or arrays of the layout from them."""
+    return [x if layout == "bshd" else np.asarray(x).swapaxes(1, 2) for x in arrays]
+
+
+def one_number(scale: Any) -> float | None:
+    """A scale as a number; rows and heads with scales of their own are refused."""
+    if np.ndim(scale):
+        raise NotImplementedError("no scales of rows")
+    return None if scale is None else float(scale)
+
+
+def two_sides(window: Any) -> tuple[int, int] | None:
+    """A window with two ends; one that is open on one side is refused."""
+    if window is None or tuple(window) == (None, None):
+        return None
+    if None in window:
+        raise NotImplementedError("no window that is open on one side")
+    return (int(window[0]), int(window[1]))
+
+
+def is_boolean(mask: Any) -> bool:
+    """Whether a mask is given, and hides by False."""
+    return mask is not None and np.asarray(mask).dtype == np.bool_
+
+
+def mask_of(mask: Any, dtype: Any) -> Any:
+    """A mask whose floating-point numbers have the type of the arrays; others as they are."""
+    array = np.array(mask)
+    if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def full_mask(mask: Any, query: Any, key: Any) -> Any:
+    """A mask as an array (batch, heads, queries, keys)."""
+    return np.broadcast_to(mask, (*query.shape[:3], key.shape[2]))
+
+
+def heads_agree(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
+    """Refuse batches that differ, and fewer heads of the keys where they are not asked to be shared."""
+    if len({x.shape[0] for x in (query, key, value)}) > 1:
+        raise NotImplementedError("one batch size only")
+    if key.shape[1] != value.shape[1] or (key.shape[1] != query.shape[1] and not enable_gqa):
+        raise NotImplementedError("heads of key and value that agree, and of the query too unless shared")
+
+
+def sink_logits(normalizer: Any, heads: int, dtype: Any) -> Any:
+    """The logit of a sink for each head, or None for the softmax; other normalizers are refused."""
+    found = normalizers.get("softmax" if normalizer is None else normalizer)
+    if isinstance(found, normalizers.SoftmaxN):
+        logits: Any = np.log(found.n)
+    elif isinstance(found, normalizers.Sink):
+        logits = np.asarray(found.logits)
+    elif type(found) is normalizers.Softmax:
+        return None
+    else:
+        raise NotImplementedError("no normalizer but the softmax and a sink")
+    if np.ndim(logits) > 1:
+        raise NotImplementedError("no sinks of rows")
+    return np.broadcast_to(logits, heads).astype(dtype)

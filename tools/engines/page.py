@@ -45,8 +45,9 @@ _HEAD = """\
 
 <!-- `make engines` writes this page from tools/engines/answers.json. -->
 
-{count} engines were asked {questions} questions that documents leave open, each by a few tiny calls on the CPU.
-Nothing is said that was not run. `attnscale conformance ENGINE` [asks again](../how-to/check-an-engine.md).
+{count} engines were asked {questions} questions that documents leave open, each by a few tiny calls on
+the CPU. Nothing is said that was not run. `attnscale conformance ENGINE` asks again, whatever
+[release](../how-to/check-an-engine.md) is installed.
 
 **Bold**: not what most expect, which stands with the question. –: the engine has no argument for it, or does
 not return it. raises: an error of the engine's own. unmasked: as if there was no mask. mean: the mean of all
@@ -120,8 +121,8 @@ class _Atlas:
         most = sorted(parted, key=lambda name: -parted[name])[:5]
         yield "## From one engine to another\n"
         said = "; ".join(f"{self._name(name)} ({parted[name]})" for name in most)
-        yield f"Of the {len(pairs)} pairs of engines, {equal} agree wherever both answer. Most pairs are parted by"
-        yield f"{said}. Whoever moves weights or compares numbers between two engines meets:\n"
+        yield f"Of the {len(pairs)} pairs of engines, {equal} agree wherever both answer. Most pairs are"
+        yield f"parted by {said}. Whoever moves weights or compares numbers between two engines meets:\n"
         for pair in MOVES:
             if pair in pairs or pair[::-1] in pairs:
                 found = self._differences(*pair)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import attnscale as at
 
 def main(name: str, file: str, *skipped: str) -> None:
     """Ask, and append to the file."""
-    warnings.simplefilter("ignore")
     engine = at.conformance.engines.find_engine(name)
     with Path(file).open("a", encoding="utf-8") as out:
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .. import conformance
 from .._base.checks import InputError
-from ..conformance.engines import Engine, engines, find_engine
+from ..conformance.engines import Engine
 from ._options import Parser, add_option, add_outputs
 from ._output import Answer, bad_input, left_out
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> Answer:
     if not options.engines:
         raise InputError("give the name of an engine; attnscale conformance --list shows them")
     with bad_input():
-        chosen = [find_engine(name) for name in options.engines]
+        chosen = [conformance.engines.find_engine(name) for name in options.engines]
     for engine in chosen:
         if engine.installed is None:
             needed = " ".join(engine.requirements) or f"{engine.package}=={engine.run_with}"
@@ -73,7 +73,7 @@ def _listed() -> Answer:
             "package": each.package,
             "call": each.call,
         }
-        for each in engines().values()
+        for each in conformance.engines.engines().values()
     ]
     cells = [[str(x or "-") for x in row.values()] for row in rows]
     return Answer(to_text([*rows[0]], cells), rows)

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,12 +86,12 @@ class Asked:
     """An engine that is asked: arrays go in as `dtype`, replies come as float64 by name."""
 
     def __init__(self, attend: Callable[..., Any], dtype: str) -> None:
-        self._attend, self.dtype = attend, dtype
+        self.attend, self.dtype = attend, dtype
 
     def __call__(self, *arrays: Any, dtype: str | None = None, **options: Any) -> dict[str, Any]:
         """The reply: "output", and what else the engine returns."""
         given = [cast(x, dtype or self.dtype) for x in arrays]
-        reply = self._attend(*given, **options)
+        reply = self.attend(*given, **options)
         if not isinstance(reply, Mapping):
             output, *rest = reply if isinstance(reply, (tuple, list)) else (reply,)
             reply = {"output": output, "lse": rest[0] if rest else None}
@@ -102,6 +104,29 @@ class Asked:
         if found["output"].shape != shape:
             raise RuntimeError(f"the output has shape {found['output'].shape} in place of {shape}")
         return found
+
+    def mask(self, seen: Any) -> Any:
+        """A mask that shows these keys: boolean if the engine reads that, else 0 and -inf."""
+        return np.array(seen) if self._reads_booleans else self.float_mask(seen, -np.inf)
+
+    def float_mask(self, seen: Any, low: float) -> Any:
+        """A mask of the type of the arrays with 0 for seen keys, and the number `low` for others."""
+        return cast(np.where(seen, 0.0, low), self.dtype)
+
+    @cached_property
+    def _reads_booleans(self) -> bool:
+        """Whether True in a boolean mask shows a key, and False hides it."""
+        seen = np.broadcast_to(np.arange(4) < 1, (1, 1, 4, 4))
+        query, key, value = np.zeros((3, 1, 1, 4, WIDTH))
+        value[:, :, 0] = 1
+        try:
+            return is_near(self(query, key, value, attn_mask=np.array(seen))["output"], 1.0, 0.1)
+        except Exception:  # any failure
+            return False
+
+    def as_type(self, dtype: str) -> Asked:
+        """The engine with arrays of another type."""
+        return Asked(self.attend, dtype)
 
     def first(self, *calls: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The reply to the first call that the adapter serves; the first refusal if it serves none."""
@@ -134,7 +159,8 @@ class Asked:
 def answer(asked: Question, engine: Asked) -> Answer:
     """Ask; every failure of the engine is an answer."""
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             says = asked.find(engine)
     except NotImplementedError as error:
         return Answer(asked.asks, f"refused: {_words(error)}".removesuffix(": "))

@@ -17,25 +17,27 @@ _MASK = np.broadcast_to(np.tri(4, dtype=np.bool_), (1, 1, 4, 4))
 
 
 def _with_mask(asked: Asked, name: str, mask: Any = _MASK) -> tuple[Arrays, Any, Any]:
-    """Arrays, the seen keys, and a result of the first of masked, causal and plain call that is served."""
+    """Arrays, the keys that are seen, and the result of the first call that returns it; None if none does."""
     arrays = draw()
     calls: list[tuple[Any, Callable[[], dict[str, Any]]]] = [
-        (mask, lambda: asked(*arrays, attn_mask=np.array(mask)))
+        (mask, lambda: asked(*arrays, attn_mask=asked.mask(mask)))
     ]
     if mask is _MASK:
         full = np.ones_like(mask)
         calls += [(mask, lambda: asked.causal(*arrays)), (full, lambda: asked(*arrays))]
-    which: list[Any] = []
-
-    def kept(seen: Any, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        found = call()
-        if name not in found and seen is not calls[-1][0]:
-            raise NotImplementedError(f"no {name}")
-        which.append(seen)
-        return found
-
-    reply = asked.first(*(lambda x=x, call=call: kept(x, call) for x, call in calls))
-    return arrays, which[-1], reply.get(name)
+    refusal, served = None, False
+    for seen, call in calls:
+        try:
+            found = call()
+        except NotImplementedError as error:
+            refusal = refusal or error
+        else:
+            if name in found:
+                return arrays, seen, found[name]
+            served = True
+    if refusal is not None and not served:
+        raise refusal
+    return arrays, mask, None
 
 
 @question(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import Arrays, Asked, attended, cast, draw, mean, subject
+from ._asked import Arrays, Asked, attended, draw, mean, subject
 from ._empty import contents
 
 question = subject("Causal masks, windows, heads")
@@ -66,17 +66,14 @@ def causal_more(asked: Asked) -> str:
 def _mask_and_causal(asked: Asked) -> tuple[Arrays, Any, Any, Any]:
     """Arrays, both masks and the output; the mask hides keys 0 and 1, which rows 0 and 1 alone would see."""
     arrays = draw()
-    shown = np.broadcast_to(np.arange(4) >= 2, (1, 1, 4, 4)).copy()
-    low = cast(np.where(shown, 0.0, -np.inf), asked.dtype)
-    found = asked.first(
-        lambda: asked.causal(*arrays, attn_mask=shown), lambda: asked.causal(*arrays, attn_mask=low)
-    )
+    shown = np.broadcast_to(np.arange(4) >= 2, (1, 1, 4, 4))
+    found = asked.causal(*arrays, attn_mask=asked.mask(shown))
     return arrays, shown, np.tri(4, dtype=np.bool_), found["output"]
 
 
 @question(
     "mask and causal",
-    "A boolean mask and a causal one in a call",
+    "A mask and a causal mask in one call",
     "both",
     rule="a key is seen if both show it",
 )
@@ -173,3 +170,15 @@ def value_heads(asked: Asked) -> str:
         "key heads 0, 1, 0, 1": _shared(arrays, ([0, 1, 0, 1], [0] * 4)),
     }
     return asked.nearest(asked(*arrays, enable_gqa=True)["output"], named)
+
+
+@question(
+    "value width",
+    "A value with twice the channels of the key",
+    "right",
+    rule="the output has the channels of the value",
+)
+def value_width(asked: Asked) -> str:
+    query, key, value = draw()
+    arrays = (query, key, np.concatenate([value, value[..., ::-1]], axis=-1))
+    return asked.nearest(asked(*arrays)["output"], {"right": attended(*arrays)})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,17 @@ SEEN = np.broadcast_to((np.arange(4) != ROW)[:, None], (1, 1, 4, 4))
 NONE_SEEN = np.zeros((1, 1, 1, 4), np.bool_)
 
 
-def _row(asked: Asked, low: float | None = None, **options: Any) -> str:
-    """Content of the row without keys, hidden by a boolean mask, or by a float mask of the number `low`."""
-    query, key, value = draw()
-
-    def mask(seen: Any) -> Any:
-        return np.array(seen) if low is None else cast(np.where(seen, 0.0, low), asked.dtype)
-
+def _row(asked: Asked, mask: Callable[[Any], Any], **options: Any) -> str:
+    """Content of the row without keys, if `mask` makes a mask of the keys that are seen."""
+    arrays = draw()
     found = asked.first(
-        *(lambda x=x: asked(query, key, value, attn_mask=mask(x), **options) for x in (SEEN, NONE_SEEN))
+        *(lambda x=x: asked(*arrays, attn_mask=mask(x), **options) for x in (SEEN, NONE_SEEN))
     )["output"][:, :, ROW]
-    return asked.nearest(found, contents(query, key, value, ROW))
+    return asked.nearest(found, contents(*arrays, ROW))
+
+
+def _row_of(asked: Asked, low: float) -> str:
+    return _row(asked, lambda seen: asked.float_mask(seen, low))
 
 
 def contents(query: Any, key: Any, value: Any, row: Any) -> dict[str, Any]:
@@ -43,12 +44,22 @@ def contents(query: Any, key: Any, value: Any, row: Any) -> dict[str, Any]:
     rule="no key, no output",
 )
 def no_keys_boolean(asked: Asked) -> str:
-    return _row(asked)
+    return _row(asked, np.array)
+
+
+@question(
+    "boolean, float16",
+    "Content of a row that a boolean mask hides all keys from, of float16 arrays",
+    "0",
+    rule="no key, no output",
+)
+def no_keys_float16(asked: Asked) -> str:
+    return _row(asked.as_type("float16"), np.array)
 
 
 @question("-inf", "Content of a row whose float mask is -inf throughout", "0", rule="no key, no output")
 def no_keys_infinite(asked: Asked) -> str:
-    return _row(asked, -np.inf)
+    return _row_of(asked, -np.inf)
 
 
 @question(
@@ -60,8 +71,8 @@ def no_keys_infinite(asked: Asked) -> str:
 )
 def no_keys_lowest(asked: Asked) -> str:
     if asked.dtype == "bfloat16":
-        return _row(asked, -3.3895313892515355e38)
-    return _row(asked, float(np.finfo(np.dtype(asked.dtype)).min))
+        return _row_of(asked, -3.3895313892515355e38)
+    return _row_of(asked, float(np.finfo(np.dtype(asked.dtype)).min))
 
 
 @question(
@@ -74,7 +85,7 @@ def no_keys_lowest(asked: Asked) -> str:
 def no_keys_billion(asked: Asked) -> str:
     if asked.dtype == "float16":
         raise NotImplementedError("float16 has no -1e9")
-    return _row(asked, -1e9)
+    return _row_of(asked, -1e9)
 
 
 @question(
@@ -86,7 +97,7 @@ def no_keys_billion(asked: Asked) -> str:
 def no_keys_lowest_half(asked: Asked) -> str:
     if asked.dtype == "float16":
         raise NotImplementedError("this is the lowest float16")
-    return _row(asked, -65504.0)
+    return _row_of(asked, -65504.0)
 
 
 @question(
@@ -96,7 +107,7 @@ def no_keys_lowest_half(asked: Asked) -> str:
     rule="a number shifts all scores alike, and softmax does not see a shift",
 )
 def no_keys_ten_thousand(asked: Asked) -> str:
-    return _row(asked, -1e4)
+    return _row_of(asked, -1e4)
 
 
 @question(
@@ -106,7 +117,7 @@ def no_keys_ten_thousand(asked: Asked) -> str:
     rule="the sink takes all weight, and has no value",
 )
 def no_keys_sink(asked: Asked) -> str:
-    return _row(asked, normalizer="sink(logits=[3.0])")
+    return _row(asked, asked.mask, normalizer="sink(logits=[3.0])")
 
 
 @question(
@@ -118,7 +129,7 @@ def no_keys_sink(asked: Asked) -> str:
 def beside_no_keys(asked: Asked) -> str:
     arrays = draw()
     rest = np.arange(4) != ROW
-    found = asked(*arrays, attn_mask=np.array(SEEN))["output"][:, :, rest]
+    found = asked(*arrays, attn_mask=asked.mask(SEEN))["output"][:, :, rest]
     return asked.nearest(found, {"right": attended(*arrays)[:, :, rest]})
 
 
@@ -130,7 +141,7 @@ def beside_no_keys(asked: Asked) -> str:
 )
 def no_keys_gradients(asked: Asked) -> str:
     arrays = draw()
-    reply = asked(*arrays, attn_mask=np.array(SEEN))
+    reply = asked(*arrays, attn_mask=asked.mask(SEEN))
     if "gradients" not in reply:
         return "none"
     parts = dict(zip("qkv", reply["gradients"](cast(np.ones_like(arrays[2]), asked.dtype)), strict=True))
@@ -155,12 +166,12 @@ def _seen(asked: Asked, found: Any) -> str:
 
 @of_hiding(
     "by mask",
-    "A key hidden by a boolean mask whose score is 20000 above the others",
+    "A key hidden by a mask whose score is 20000 above the others",
     "hidden",
-    rule="False hides a key, however large its score",
+    rule="a hidden key is hidden, however large its score",
 )
 def hidden_by_mask(asked: Asked) -> str:
-    return _seen(asked, asked(*_above(), attn_mask=np.array(_HIDDEN_LAST))["output"])
+    return _seen(asked, asked(*_above(), attn_mask=asked.mask(_HIDDEN_LAST))["output"])
 
 
 @of_hiding(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._asked import Asked, attended, cast, draw, scores, softmax, subject
+from ._asked import Asked, attended, draw, scores, softmax, subject
 
 question = subject("Masks and soft-caps")
 
@@ -30,6 +30,16 @@ def _of_ones(asked: Asked, *types: str) -> str:
     by_scale = 1 / (1 + np.exp(-1 / np.sqrt(8)))
     named = {"added": one, "as boolean": 1.0, "True hides": 0.0, "not read": 0.5, "added, scaled": by_scale}
     return asked.nearest(found, named)
+
+
+@question(
+    "boolean",
+    "A mask of True and False",
+    "True shows",
+    rule="True takes part, as in PyTorch's scaled_dot_product_attention, JAX and ONNX",
+)
+def mask_of_booleans(asked: Asked) -> str:
+    return _of_ones(asked, "bool").replace("as boolean", "True shows")
 
 
 @question(
@@ -110,8 +120,5 @@ def cap_and_mask(asked: Asked) -> str:
         "mask dropped": of(True, cap * np.tanh(s / cap)),
         "cap dropped": of(_MASK, s),
     }
-    found = asked.first(
-        lambda: asked(*arrays, softcap=cap, attn_mask=_MASK),
-        lambda: asked(*arrays, softcap=cap, attn_mask=cast(low, asked.dtype)),
-    )
+    found = asked(*arrays, softcap=cap, attn_mask=asked.mask(_MASK))
     return asked.nearest(found["output"], named)

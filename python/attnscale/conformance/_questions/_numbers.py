@@ -102,7 +102,7 @@ def _nan(asked: Asked, name: str, *, causal: bool = False) -> str:
     seen = np.tri(4, dtype=np.bool_) if causal else _OWN
     truth = attended(*arrays, seen)[:, :, :3]
     arrays[{"key": 1, "value": 2}[name]][:, :, 3] = np.nan
-    found = (asked.causal(*arrays) if causal else asked(*arrays, attn_mask=np.array(seen)))["output"]
+    found = (asked.causal(*arrays) if causal else asked(*arrays, attn_mask=asked.mask(seen)))["output"]
     said = {"NaN": "reaches", "NaN in part": "reaches some", "other numbers": "other numbers"}
     others = asked.nearest(found[:, :, :3], {"stays": truth})
     where = said.get(others, others)
@@ -172,5 +172,5 @@ def row_alone(asked: Asked) -> str:
 def inputs_after(asked: Asked) -> str:
     arrays = [cast(x, asked.dtype) for x in draw()]
     before = [x.copy() for x in arrays]
-    asked(*arrays)
+    asked.attend(*arrays)
     return "unchanged" if all(map(np.array_equal, arrays, before)) else "changed"

@@ -189,7 +189,9 @@ def _soft_max(
 
 
 _REQUIREMENTS = ("pywhispercpp==1.5.1",)
-_NOTES = "ggml 0.13.1, on one thread. Keys and values keep their type; queries become float32, and masks are full"
+_NOTES = (
+    "ggml 0.13.1, on one thread. Keys and values keep their type; queries become float32, and masks are full"
+)
 
 GGML = Engine(
     name="ggml",

@@ -29,7 +29,7 @@ def _attend(
     if causal not in (None, "bottom_right") or is_causal == (causal is not None) or np.ndim(scale):
         raise NotImplementedError("one causal bias, and one scale")
     bias = (causal_upper_left if is_causal else causal_lower_right)(query.shape[2], key.shape[2])
-    options = {"scale": None if scale is None else float(scale), "enable_gqa": enable_gqa}
+    options: dict[str, Any] = {"scale": None if scale is None else float(scale), "enable_gqa": enable_gqa}
     return run(lambda q, k, v: scaled_dot_product_attention(q, k, v, bias, **options), query, key, value)
 
 

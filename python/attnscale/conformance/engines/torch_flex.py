@@ -34,7 +34,8 @@ def _attend(
     refuse(rest, query, key, value)
     if np.ndim(scale) or query.shape[0] != key.shape[0] or key.shape[:3] != value.shape[:3]:
         raise NotImplementedError("one scale, one batch, and as many heads of keys as of values")
-    batch, heads, n_queries, n_keys = *query.shape[:3], key.shape[2]
+    batch, heads, n_queries, _ = query.shape
+    n_keys = key.shape[2]
     mask = mask_to_torch(attn_mask, query)
     if mask is not None:
         mask = mask.expand(batch, heads, n_queries, n_keys)

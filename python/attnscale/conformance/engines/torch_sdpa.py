@@ -29,7 +29,7 @@ def _attend(
         raise NotImplementedError("one scale, and masks of two axes and more")
     mask = mask_to_torch(attn_mask, query)
     factor = None if scale is None else float(scale)
-    options = {"is_causal": is_causal, "scale": factor, "enable_gqa": enable_gqa}
+    options: dict[str, Any] = {"is_causal": is_causal, "scale": factor, "enable_gqa": enable_gqa}
     return run(lambda q, k, v: scaled_dot_product_attention(q, k, v, mask, **options), query, key, value)
 
 

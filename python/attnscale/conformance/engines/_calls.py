@@ -32,11 +32,6 @@ def two_sides(window: Any) -> tuple[int, int] | None:
     return (int(window[0]), int(window[1]))
 
 
-def is_boolean(mask: Any) -> bool:
-    """Whether a mask is given, and hides by False."""
-    return mask is not None and np.asarray(mask).dtype == np.bool_
-
-
 def mask_of(mask: Any, dtype: Any) -> Any:
     """A mask whose floating-point numbers have the type of the arrays; others as they are."""
     array = np.array(mask)
@@ -49,6 +44,14 @@ def mask_of(mask: Any, dtype: Any) -> Any:
 def full_mask(mask: Any, query: Any, key: Any) -> Any:
     """A mask as an array (batch, heads, queries, keys)."""
     return np.broadcast_to(mask, (*query.shape[:3], key.shape[2]))
+
+
+def added_mask(mask: Any, query: Any, key: Any, dtype: Any) -> Any:
+    """A mask of floating-point numbers, made full; others are refused."""
+    array = mask_of(mask, dtype)
+    if array.dtype != dtype:
+        raise NotImplementedError("no masks but those that are added")
+    return full_mask(array, query, key)
 
 
 def heads_agree(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:

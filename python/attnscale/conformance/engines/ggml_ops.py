@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import heads_agree, one_number, sink_logits
+from ._calls import added_mask, heads_agree, one_number, sink_logits
 from ._engine import Engine, refuse
 
 #: Types of ggml by the names of NumPy.
@@ -119,15 +119,6 @@ def _checked(arrays: tuple[Any, ...], enable_gqa: bool, rest: dict[str, Any]) ->
         raise NotImplementedError("arrays of sizes that agree")
 
 
-def _mask(attn_mask: Any, query: Any, key: Any, dtype: Any) -> Any:
-    """A mask of numbers, made full; ggml adds it, and has none of other types."""
-    if np.asarray(attn_mask).dtype.kind != "f":
-        raise NotImplementedError("no masks but those that are added")
-    full = np.broadcast_to(attn_mask, (*query.shape[:3], key.shape[2]))
-    with np.errstate(over="ignore"):
-        return full.astype(dtype)
-
-
 def _flash(
     query: Any,
     key: Any,
@@ -144,7 +135,7 @@ def _flash(
     batch, heads, n_queries, width = query.shape
     factor = one_number(scale)
     sinks = sink_logits(normalizer, heads, np.float32)
-    mask = None if attn_mask is None else _mask(attn_mask, query, key, np.float16)
+    mask = None if attn_mask is None else added_mask(attn_mask, query, key, np.float16)
     with _memory(query, key, value, *([] if mask is None else [mask])) as ggml:
         given = [ggml.tensor(query.astype(np.float32)), ggml.tensor(key), ggml.tensor(value)]
         given.append(None if mask is None else ggml.tensor(mask))
@@ -171,7 +162,7 @@ def _soft_max(
     batch, heads, n_queries, width = query.shape
     factor = one_number(scale)
     sinks = sink_logits(normalizer, heads, np.float32)
-    mask = None if attn_mask is None else _mask(attn_mask, query, key, np.float32)
+    mask = None if attn_mask is None else added_mask(attn_mask, query, key, np.float32)
     size = np.empty((batch, heads, n_queries, key.shape[2]))
     with _memory(query, key, value, size, size, *([] if mask is None else [mask])) as ggml:
         scores = ggml("mul_mat", ggml.tensor(key), ggml.tensor(query.astype(np.float32)))
@@ -189,9 +180,7 @@ def _soft_max(
 
 
 _REQUIREMENTS = ("pywhispercpp==1.5.1",)
-_NOTES = (
-    "ggml 0.13.1, on one thread. Keys and values keep their type; queries become float32, and masks are full"
-)
+_NOTES = "ggml 0.13.1, one thread. Keys and values keep their type, queries become float32; masks are full"
 
 GGML = Engine(
     name="ggml",

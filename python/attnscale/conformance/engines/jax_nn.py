@@ -81,5 +81,5 @@ JAX = Engine(
     package="jax",
     run_with="0.10.2",
     attend=_attend,
-    notes="Arrays are transposed to (batch, n, heads, dim). JAX takes no arrays of float64 unless it is told to.",
+    notes="Arrays are transposed to (batch, n, heads, dim). JAX makes float32 of float64 unless told not to.",
 )

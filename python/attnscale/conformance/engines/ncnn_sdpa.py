@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import full_mask, heads_agree, mask_of, one_number
+from ._calls import added_mask, heads_agree, one_number
 from ._engine import Engine, refuse
 
 
@@ -29,10 +29,7 @@ def _attend(
         raise NotImplementedError("no arrays without numbers")
     texts = [query, key, value]
     if attn_mask is not None:
-        mask = mask_of(attn_mask, query.dtype)
-        if mask.dtype != np.float32:
-            raise NotImplementedError("no masks but those that are added")
-        texts.append(full_mask(mask, query, key))
+        texts.append(added_mask(attn_mask, query, key, np.float32))
     factor = one_number(scale)
     return np.stack([_run(text, factor) for text in zip(*texts, strict=True)])
 

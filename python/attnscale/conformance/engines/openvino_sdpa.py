@@ -65,5 +65,5 @@ OPENVINO = Engine(
     run_with="2026.4.1",
     attend=_attend,
     requirements=("openvino==2026.4.1",),
-    notes="A model for each shape, on a CPU with the precision hint f32; the default one may round to bfloat16.",
+    notes="A model for each shape, with the precision hint f32; without it a CPU may round to bfloat16.",
 )

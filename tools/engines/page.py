@@ -54,6 +54,9 @@ not return it. raises: an error of the engine's own. unmasked: as if there was n
 values. Arrays are float32, if the question does not say otherwise.
 """
 
+#: Subject whose answers are no differences between engines.
+_OF_BITS = "The call again"
+
 Kept = Mapping[str, Any]
 
 
@@ -108,6 +111,8 @@ class _Atlas:
     def _differences(self, one: str, other: str) -> dict[str, tuple[str, str]]:
         found = {}
         for name in self.questions:
+            if self.questions[name]["subject"] == _OF_BITS:
+                continue
             a, b = self._told(one, name), self._told(other, name)
             if a is not None and b is not None and a != b:
                 found[name] = (a, b)
@@ -126,9 +131,8 @@ class _Atlas:
         for pair in MOVES:
             if pair in pairs or pair[::-1] in pairs:
                 found = self._differences(*pair)
-                told = "; ".join(f"{self._name(name)}: {a} → {b}" for name, (a, b) in found.items())
                 title = " → ".join(self.titles[each] for each in pair)
-                yield f"- **{title}** ({len(found)}). {told or 'Nothing'}."
+                yield f"- **{title}** ({len(found)}). {self._by_subject(found) or 'Nothing'}."
         yield ""
         yield "Engines by their answers to these questions:\n"
         for name in most:
@@ -140,6 +144,14 @@ class _Atlas:
             listed = "; ".join(f"{says}: {', '.join(each)}" for says, each in groups.items())
             yield f"- *{self._name(name)}*. {listed}."
         yield ""
+
+    def _by_subject(self, found: Mapping[str, tuple[str, str]]) -> str:
+        """Differences in a sentence, those of a subject behind its name."""
+        parts: dict[str, list[str]] = {}
+        for name, (before, after) in found.items():
+            each = self.questions[name]
+            parts.setdefault(each["subject"], []).append(f"{each['short']}: {before} → {after}")
+        return "; ".join(f"*{subject}* {', '.join(each)}" for subject, each in parts.items())
 
     def _name(self, question: str) -> str:
         each = self.questions[question]
@@ -154,12 +166,9 @@ class _Atlas:
         if not several:
             yield "One release of each engine was run.\n"
         for name, ((old, before), (new, after)) in several.items():
-            told = [
-                f"{self._name(each)}: {_plain(before[each])} → {_plain(after[each])}"
-                for each in self.questions
-                if each in before and each in after and _plain(before[each]) != _plain(after[each])
-            ]
-            yield f"- {name} {old} → {new}: {'; '.join(told) or 'nothing'}."
+            pairs = {x: (_plain(before.get(x)), _plain(after.get(x))) for x in self.questions}
+            found = {x: pair for x, pair in pairs.items() if len(set(pair)) > 1}
+            yield f"- {name} {old} → {new}: {self._by_subject(found) or 'nothing'}."
         yield ""
 
     def calls(self) -> Iterator[str]:

@@ -25,18 +25,19 @@ def _with_mask(asked: Asked, name: str, mask: Any = _MASK) -> tuple[Arrays, Any,
     if mask is _MASK:
         full = np.ones_like(mask)
         calls += [(mask, lambda: asked.causal(*arrays)), (full, lambda: asked(*arrays))]
-    refusal, served = None, False
+    failure: Exception | None = None
+    served = False
     for seen, call in calls:
         try:
             found = call()
-        except NotImplementedError as error:
-            refusal = refusal or error
+        except Exception as error:  # any failure of the engine
+            failure = failure or error
         else:
             if name in found:
                 return arrays, seen, found[name]
             served = True
-    if refusal is not None and not served:
-        raise refusal
+    if failure is not None and not served:
+        raise failure
     return arrays, mask, None
 
 

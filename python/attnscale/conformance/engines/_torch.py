@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ def mask_to_torch(mask: Any, like: Any) -> Any:
     return found.to(to_torch(like[:0]).dtype) if found.is_floating_point() else found
 
 
-def run(call: Callable[..., Any], *arrays: Any) -> dict[str, Any]:
+def run(
+    call: Callable[..., Any], *arrays: Any, differentiated: Iterable[str] = ("output", "lse")
+) -> dict[str, Any]:
     """Results of a call of tensors as arrays, and functions that give its gradients.
 
     The call returns the output, or a mapping with "output" and more. A gradient calls it again, on tensors
@@ -42,20 +45,19 @@ def run(call: Callable[..., Any], *arrays: Any) -> dict[str, Any]:
     """
     import torch
 
-    def answer(*tensors: Any) -> Any:
+    def answer(*tensors: Any) -> dict[str, Any]:
         found = call(*tensors)
         return found if isinstance(found, dict) else {"output": found}
 
-    def backward(name: str, grad: Any, n: int) -> Any:
+    def gradients(name: str, n: int, grad: Any) -> tuple[Any, ...]:
         leaves = [to_torch(x).requires_grad_() for x in arrays]
         found = answer(*leaves)[name]
-        grads = torch.autograd.grad(found, leaves[:n], to_torch(grad).to(found.dtype))
-        return tuple(map(from_torch, grads))
+        found.backward(to_torch(grad).to(found.dtype))
+        return tuple(from_torch(torch.zeros_like(x) if x.grad is None else x.grad) for x in leaves[:n])
 
     with torch.no_grad():
-        tensors = answer(*map(to_torch, arrays))
-    results: dict[str, Any] = {name: from_torch(x) for name, x in tensors.items()}
-    results["gradients"] = lambda grad: backward("output", grad, 3)
-    if "lse" in results:
-        results["lse_gradients"] = lambda grad: backward("lse", grad, 2)
+        results: dict[str, Any] = {name: from_torch(x) for name, x in answer(*map(to_torch, arrays)).items()}
+    for name, key, n in (("output", "gradients", 3), ("lse", "lse_gradients", 2)):
+        if name in results and name in differentiated:
+            results[key] = partial(gradients, name, n)
     return results

@@ -57,9 +57,7 @@ def _attend(
         output = torch.ops.llama.custom_sdpa(*arrays, *options)
         return output.transpose(1, 2) if layout is None else output
 
-    results = run(call, query, key, value)
-    del results["gradients"]  # for inference alone
-    return results
+    return run(call, query, key, value, differentiated=())  # for inference alone
 
 
 EXECUTORCH = Engine(

@@ -38,10 +38,8 @@ def _attend(
     mask = mask_to_torch(attn_mask, query)
     options = {"scale": None if scale is None else float(scale), "attn_mask": mask, "is_causal": is_causal}
     chunked = getattr(patch, function)
-    results = run(lambda q, k, v: chunked(q, k, v, **options), query, key, value)
-    if function == "chunked_sdpa_inplace":
-        del results["gradients"]  # for inference alone
-    return results
+    differentiated = ["output"] if function == "chunked_sdpa" else []  # the others write in place
+    return run(lambda q, k, v: chunked(q, k, v, **options), query, key, value, differentiated=differentiated)
 
 
 def _engine(name: str, function: str) -> Engine:

@@ -56,7 +56,7 @@ def _attend(
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
-        return run(call, query, key, value)
+        return run(call, query, key, value, differentiated=())  # it refuses gradients on a CPU
 
 
 def _rules(seen: dict[str, Any], batch: int, n_queries: int, n_keys: int) -> list[Rule]:

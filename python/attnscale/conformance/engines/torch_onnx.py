@@ -36,7 +36,7 @@ def _attend(
         output, _, _, scores = attention(q, k, v, mask, **options)
         return {"output": output, "scores": scores}
 
-    return run(call, query, key, value)
+    return run(call, query, key, value, differentiated=())  # it has no backward
 
 
 ONNX = Engine(

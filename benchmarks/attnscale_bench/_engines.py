@@ -24,7 +24,7 @@ from ._peers import Torch
 from ._session import OURS
 from ._timing import Action
 
-__all__ = ["ENGINES", "Engine", "Prepared", "Work", "onnx_session", "with_version"]
+__all__ = ["ENGINES", "Engine", "Prepared", "Work", "with_version"]
 
 Array = NDArray[Any]
 
@@ -204,7 +204,7 @@ def _jax_twice(q: Array, k: Array, v: Array, threads: int) -> Prepared:
 # ---- engines for inference ----------------------------------------------------------------------
 
 
-def onnx_session(
+def _onnx_session(
     node: Any, inputs: Mapping[str, int], output: int, opsets: Mapping[str, int], threads: int
 ) -> Any:
     """A session of ONNX Runtime for a graph of one node: `inputs` and `output` are element types of ONNX."""
@@ -232,7 +232,7 @@ def _onnx(q: Array, k: Array, v: Array, threads: int, *, microsoft: bool = False
         name, own = "MultiHeadAttention", {"domain": "com.microsoft", "num_heads": heads}
         opsets["com.microsoft"] = 1
     node = onnx.helper.make_node(name, list(arrays), ["y"], **own)
-    session = onnx_session(node, dict.fromkeys(arrays, kind), kind, opsets, threads)
+    session = _onnx_session(node, dict.fromkeys(arrays, kind), kind, opsets, threads)
     values = {each: runtime.OrtValue.ortvalue_from_numpy(array) for each, array in arrays.items()}
 
     def read(result: Any) -> Array:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale import LSE_CONVENTIONS, LseConvention
-from attnscale_bench._engines import onnx_session
 
 Engine = Callable[..., Any]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-an-engine.md"
@@ -281,69 +279,13 @@ def test_dot_product_attention_of_jax() -> None:
     assert report.lse == LSE_CONVENTIONS["jax"]
 
 
-def onnx_attend(*arrays: Any, **options: Any) -> Any:
-    """The operator Attention of ONNX, opset 24: a causal mask without lengths begins at the first key."""
-    from onnx import helper
-
-    own = ("is_causal", "causal", "attn_mask", "key_lengths", "scale", "softcap", "enable_gqa", "layout")
-    is_causal, causal, mask, lengths, scale, softcap, grouped, layout = map(options.pop, own, [None] * 8)
-    served(options, *arrays)
-    heads = [x.shape[2 if layout == "bshd" else 1] for x in arrays]
-    batch = {x.shape[0] for x in arrays}
-    if len(batch) > 1 or heads[1] != heads[2] or (heads[0] != heads[1] and not grouped) or np.ndim(scale):
-        raise NotImplementedError
-    if causal not in (None, "bottom_right") or (is_causal and lengths is not None):
-        raise NotImplementedError
-    inputs = dict(zip("QKV", arrays, strict=True))
-    numbers = {"scale": scale, "softcap": softcap}
-    attributes: dict[str, Any] = {name: float(x) for name, x in numbers.items() if x is not None}
-    attributes["is_causal"] = int(is_causal or causal is not None)
-    if layout == "bshd":  # of three axes, the last of which has heads and channels
-        inputs = {name: x.reshape(*x.shape[:2], -1) for name, x in inputs.items()}
-        attributes |= {"q_num_heads": heads[0], "kv_num_heads": heads[1]}
-    if mask is not None:
-        with np.errstate(over="ignore"):
-            inputs["attn_mask"] = np.array(mask, np.bool_ if mask.dtype == np.bool_ else arrays[0].dtype)
-    if lengths is not None or causal:
-        n_keys = arrays[1].shape[1 if layout == "bshd" else 2]
-        inputs["lengths"] = np.full(batch.pop(), n_keys if lengths is None else lengths, np.int64)
-    names = [name if name in inputs else "" for name in ("Q", "K", "V", "attn_mask", "", "", "lengths")]
-    node = helper.make_node("Attention", names, ["Y"], **attributes)
-    kinds = {name: helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
-    try:
-        (output,) = onnx_session(node, kinds, kinds["Q"], {"": 24}, 1).run(None, inputs)
-    except Exception as error:  # the reason is at the end of its messages
-        raise RuntimeError(str(error).rpartition(" was false. ")[2]) from None
-    return output.reshape(*output.shape[:2], heads[0], -1) if layout == "bshd" else output
-
-
-def openvino_attend(*arrays: Any, is_causal: bool = False, attn_mask: Any = None, **rest: Any) -> Any:
-    """ScaledDotProductAttention of OpenVINO, which reads no mask where it is causal."""
-    import openvino as ov
-
-    scale, ops = rest.pop("scale", None), ov.opset13
-    served(rest, *arrays)
-    if len({x.shape[:2] for x in arrays}) > 1 or np.ndim(scale):
-        raise NotImplementedError
-    if attn_mask is not None and (is_causal or np.ndim(attn_mask) == 1):
-        raise NotImplementedError
-    kind = arrays[0].dtype
-    if attn_mask is not None:
-        with np.errstate(over="ignore"):
-            arrays += (np.array(attn_mask, np.bool_ if np.asarray(attn_mask).dtype == np.bool_ else kind),)
-    inputs = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
-    q, k, v, mask = [*inputs, ops.constant(np.zeros((), kind))][:4]
-    factor = None if scale is None else ops.constant(np.array(scale, kind))
-    model = ov.Model([ops.scaled_dot_product_attention(q, k, v, mask, factor, is_causal)], inputs)
-    return ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(list(arrays))[0]
-
-
-@pytest.mark.parametrize(("package", "attend"), [("onnxruntime", onnx_attend), ("openvino", openvino_attend)])
-def test_the_page_says_what_engines_for_inference_do(package: str, attend: Engine) -> None:
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_the_page_says_what_engines_for_inference_do(name: str) -> None:
     """`make peers` installs these engines and runs this test."""
-    pytest.importorskip(package)
+    engine = at.conformance.engines.find_engine(name)
     page = PAGE.read_text(encoding="utf-8")
-    installed = version(package).partition("-")[0]
-    if f"{package} {installed}" not in page:
-        pytest.skip(f"the page is about another version than {installed}")
-    assert f"```text\n{at.conformance.check(attend)}\n```" in page
+    if f"{name} {engine.installed}" not in page:
+        pytest.skip(f"the page is not about {name} {engine.installed}")
+    report = at.conformance.check(engine)
+    counts = f"{len(report.right)} right, {len(report.wrong)} wrong, {len(report.errors)} errors"
+    assert re.search(rf"{name} {engine.installed}\D[^`]*(```text\n)?{counts}", page)

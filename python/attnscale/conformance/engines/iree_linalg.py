@@ -122,7 +122,7 @@ IREE = Engine(
     run_with="3.13.0",
     attend=partial(_attend, online=False),
     requirements=_REQUIREMENTS,
-    notes="Batches and heads are one axis, masks full; the scale, which the operator demands, is 1 / sqrt(width).",
+    notes="Batches and heads are one axis, masks full; the scale, which must be given, is 1 / sqrt(width).",
 )
 
 IREE_ONLINE = Engine(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""ScaledDotProductAttention of OpenVINO, which reads no mask where it is causal."""
+"""ScaledDotProductAttention of OpenVINO, on a CPU."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ def _attend(
     refuse(rest, query, key, value)
     if len({x.shape[:2] for x in (query, key, value)}) > 1:
         raise NotImplementedError("heads and batches that agree")
-    if attn_mask is not None and (is_causal or np.ndim(attn_mask) < 2):
-        raise NotImplementedError("masks of two axes and more, without a causal mask")
     sinks = sink_logits(normalizer, query.shape[1], query.dtype)
     given = [query, key, value]
     if attn_mask is not None:

@@ -11,8 +11,8 @@ from typing import Any
 
 ANSWERS = Path(__file__).resolve().parent / "answers.json"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "engines.md"
-#: Most questions of a table, whose lines then fit a screen.
-COLUMNS = 6
+#: Most letters in the lines of a table.
+WIDTH = 110
 #: Moves of weights or numbers from one engine to another that are told in full.
 MOVES = (
     ("torch", "onnx-reference"),
@@ -86,10 +86,26 @@ class _Atlas:
             names = [name for name, each in self.questions.items() if each["subject"] == subject]
             yield f"## {subject}\n"
             yield from (self._asked(self.questions[name]) for name in names)
-            for start in range(0, len(names), COLUMNS):
+            for few in self._narrow(names):
                 yield ""
-                yield from self._table(names[start : start + COLUMNS])
+                yield from self._table(few)
             yield ""
+
+    def _narrow(self, names: list[str]) -> Iterator[list[str]]:
+        """Questions whose answers fit the lines of a table."""
+        title = max(map(len, self.titles.values()))
+        few, width = [names[0]], title + self._width(names[0])
+        for name in names[1:]:
+            width += self._width(name)
+            if width > WIDTH:
+                yield few
+                few, width = [], title + self._width(name)
+            few.append(name)
+        yield few
+
+    def _width(self, name: str) -> int:
+        cells = (_plain(answers.get(name)) for answers in self.answers.values())
+        return 3 + max(map(len, [self.questions[name]["short"], *cells]))
 
     def _asked(self, question: Mapping[str, Any]) -> str:
         usual = " or ".join(f"“{each}”" for each in question["usual"])
@@ -167,7 +183,7 @@ class _Atlas:
             yield "One release of each engine was run.\n"
         for name, ((old, before), (new, after)) in several.items():
             pairs = {x: (_plain(before.get(x)), _plain(after.get(x))) for x in self.questions}
-            found = {x: pair for x, pair in pairs.items() if len(set(pair)) > 1}
+            found = {x: pair for x, pair in pairs.items() if len(set(pair)) > 1 and "–" not in pair}
             yield f"- {name} {old} → {new}: {self._by_subject(found) or 'nothing'}."
         yield ""
 

@@ -78,6 +78,11 @@ class _Atlas:
         newest = {name: [*each["releases"].items()][-1] for name, each in self.engines.items()}
         self.titles = {name: f"{name} {version}" for name, (version, _) in newest.items()}
         self.answers: dict[str, Mapping[str, Any]] = {name: answers for name, (_, answers) in newest.items()}
+        #: Answers that can be compared, by engine and question.
+        self.told = {
+            name: {x: says for x in self.questions if (says := _plain(answers.get(x))) != "–"}
+            for name, answers in self.answers.items()
+        }
 
     def subjects(self) -> Iterator[str]:
         """A section for each subject: its questions, and tables of the answers."""
@@ -119,20 +124,13 @@ class _Atlas:
             if set(cells) != {"–"}:
                 yield _line(title, *cells)
 
-    def _told(self, engine: str, question: str) -> str | None:
-        """An answer that can be compared; None if there is none."""
-        says = _plain(self.answers[engine].get(question))
-        return None if says == "–" else says
-
     def _differences(self, one: str, other: str) -> dict[str, tuple[str, str]]:
-        found = {}
-        for name in self.questions:
-            if self.questions[name]["subject"] == _OF_BITS:
-                continue
-            a, b = self._told(one, name), self._told(other, name)
-            if a is not None and b is not None and a != b:
-                found[name] = (a, b)
-        return found
+        before, after = self.told[one], self.told[other]
+        return {
+            name: (says, after[name])
+            for name, says in before.items()
+            if name in after and says != after[name] and self.questions[name]["subject"] != _OF_BITS
+        }
 
     def moves(self) -> Iterator[str]:
         """Differences that meet who moves weights or numbers from one engine to another."""
@@ -153,10 +151,9 @@ class _Atlas:
         yield "Engines by their answers to these questions:\n"
         for name in most:
             groups: dict[str, list[str]] = {}
-            for engine in self.titles:
-                says = self._told(engine, name)
-                if says is not None:
-                    groups.setdefault(says, []).append(engine)
+            for engine, told in self.told.items():
+                if name in told:
+                    groups.setdefault(told[name], []).append(engine)
             listed = "; ".join(f"{says}: {', '.join(each)}" for says, each in groups.items())
             yield f"- *{self._name(name)}*. {listed}."
         yield ""

@@ -21,14 +21,14 @@ def _attend(
     key_lengths: Any = None,
     **rest: Any,
 ) -> Any:
-    import flash_attention_jax as package
-    import jax
-
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
+    heads_agree((query, key, value))
     n_keys = key.shape[2]
     if is_causal and (attn_mask is not None or key_lengths is not None):
         raise NotImplementedError("no causal mask with another")
+    import flash_attention_jax as package
+    import jax
+
     arrays = [jax.numpy.asarray(x) for x in (query, key, value)]
     if is_causal:
         attend = package.causal_flash_attention

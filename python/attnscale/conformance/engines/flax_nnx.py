@@ -20,12 +20,12 @@ def _attend(
     is_causal: bool = False,
     attn_mask: Any = None,
     enable_gqa: bool = False,
-    layout: str | None = None,
+    layout: str = "bhsd",
     **rest: Any,
 ) -> Any:
+    refuse(rest, query, key, value)
     from flax import nnx
 
-    refuse(rest, query, key, value)
     call = partial(
         nnx.dot_product_attention,
         **mask_and_bias(attn_mask),

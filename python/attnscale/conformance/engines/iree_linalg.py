@@ -27,7 +27,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
+    heads_agree((query, key, value))
     given = {"q": query, "k": key, "v": value}
     if not all(x.size for x in given.values()):
         raise NotImplementedError("no arrays without numbers")

@@ -32,12 +32,12 @@ def _run(
 
 def _texts(arrays: tuple[Any, ...], enable_gqa: bool) -> dict[str, Any]:
     """Arrays (batch, n, heads * dim), and checks that the operators do not make."""
-    heads_agree(*arrays, enable_gqa)
+    heads_agree(arrays, enable_gqa)
     if not all(x.size for x in arrays):
         raise NotImplementedError("no arrays without numbers")
     return {
         name: np.ascontiguousarray(x).reshape(*x.shape[:2], -1)
-        for name, x in zip("qkv", swap_heads(arrays, None), strict=True)
+        for name, x in zip("qkv", swap_heads(arrays), strict=True)
     }
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .comparison._result import RunComparison
     from .exact.curve import EntropyCurve, entropy_curve
     from .exact.divergence import attention_divergence
+    from .exact.entropy_identity import EntropyIdentity, EntropyQuantity, identify_entropy
     from .exact.gradients import AttentionGradients, attention_gradients
     from .exact.heads import HeadKinds, head_kinds
     from .exact.lse import LSE_CONVENTIONS, LseConvention, LseIdentity, convert_lse, identify_lse
@@ -76,6 +77,8 @@ __all__ = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "EntropyIdentity",
+    "EntropyQuantity",
     "HeadKinds",
     "HeldOutError",
     "LawCalibrator",
@@ -111,6 +114,7 @@ __all__ = [
     "get_num_threads",
     "head_kinds",
     "held_out_error",
+    "identify_entropy",
     "identify_lse",
     "laws",
     "merge_states",
@@ -160,6 +164,8 @@ _ELSEWHERE = {
     "LseConvention": "exact.lse",
     "LseIdentity": "exact.lse",
     "EntropyCurve": "exact.curve",
+    "EntropyIdentity": "exact.entropy_identity",
+    "EntropyQuantity": "exact.entropy_identity",
     "HeadKinds": "exact.heads",
     "HeldOutError": "calibration.held_out",
     "LawCalibrator": "calibration.estimator",
@@ -178,6 +184,7 @@ _ELSEWHERE = {
     "attention_weights": "exact.weights",
     "compare": "comparison._compare",
     "convert_lse": "exact.lse",
+    "identify_entropy": "exact.entropy_identity",
     "identify_lse": "exact.lse",
     "entropy_curve": "exact.curve",
     "export_headvis": "_report.headvis",

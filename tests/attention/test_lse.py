@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attnscale import LSE_CONVENTIONS, LseConvention
-from attnscale.exact import lse as module
+from attnscale.exact import lse_conventions as module
 from cases import random_inputs, same
 
 LOGITS = np.array([0.0, 1.0, -2.0])
@@ -133,6 +133,91 @@ def test_the_lowest_number_of_jax_is_that_of_jax() -> None:
             np.testing.assert_allclose(float(lse[0, 0, 0]), lowest, rtol=1e-7)
 
 
+def test_an_lse_of_16_bits_says_its_type() -> None:
+    query, key = heads()
+    rows = written(LseConvention())
+    for to, name in ((ml_dtypes.bfloat16, "bfloat16"), (np.float16, "float16")):
+        found = at.identify_lse(query, key, rows.astype(to), attn_mask=MASK)
+        assert found.rounded == name
+        assert f"rows without keys -inf, rounded to {name} (attnscale" in str(found)
+        # The lowest number of jax is beyond float16.
+        assert ("jax" in found.engines) == (name == "float16")
+    assert at.identify_lse(query, key, rows, attn_mask=MASK).rounded == ""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_lse_of_jax_is_known_in_16_bits(dtype: str) -> None:
+    jax = pytest.importorskip("jax")
+    query, key = (jax.numpy.asarray(x[None], dtype) for x in heads())
+    q, k = (x.transpose(0, 2, 1, 3) for x in (query, key))
+    _, lse = jax.nn.dot_product_attention(q, k, k, mask=MASK[None, None], return_residual=True)
+    arrays = (np.asarray(x).astype(np.float32) for x in (query, key))
+    found = at.identify_lse(*arrays, np.asarray(lse).astype(np.float32), attn_mask=MASK)
+    assert (found.axes, found.rounded) == ("queries, heads", dtype)
+    assert "jax" in found.engines
+
+
+def scored() -> np.ndarray[Any, Any]:
+    """Scores of the heads; -inf where hidden."""
+    query, key = (x.astype(np.float64) for x in heads())
+    return np.where(MASK, query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1]), -np.inf)
+
+
+@pytest.mark.parametrize("base", ["e", "2"])
+@pytest.mark.parametrize("less_max", [False, True])
+def test_hidden_keys_that_count_with_score_0_are_told(base: Any, less_max: bool) -> None:
+    query, key = heads()
+    scores = np.where(MASK, scored(), 0)
+    rows = np.log(np.exp(scores).sum(-1)) - (scores.max(-1) if less_max else 0)
+    found = at.identify_lse(query, key, rows / (math.log(2) if base == "2" else 1), attn_mask=MASK)
+    assert found.convention == LseConvention(base, less_max=less_max, empty=None, hidden_zeros=True)
+    assert not found.engines
+    assert "hidden keys counted with score 0" in str(found)
+
+
+SUMS = {
+    "max and sum of exp(score - max)": lambda total, top: total * np.exp(-top),
+    "max and ln sum of exp(score - max)": lambda total, top: np.log(total) - top,
+    "max and log2 sum of exp(score - max)": lambda total, top: np.log2(total) - top / math.log(2),
+    "max and sum of exp(score)": lambda total, _: total,
+}
+
+
+@pytest.mark.parametrize("parts", SUMS)
+@pytest.mark.parametrize("base", ["e", "2"])
+def test_a_max_and_a_sum_are_told(parts: str, base: Any) -> None:
+    query, key = heads()
+    scores = scored()
+    with np.errstate(all="ignore"):
+        top = scores.max(-1)
+        total = SUMS[parts](np.exp(scores).sum(-1), top)
+    pair = (top / (math.log(2) if base == "2" else 1), total)
+    found = at.identify_lse(query, key, pair, attn_mask=MASK)
+    assert (found.convention, found.parts) == (LseConvention(base, empty=None), parts)
+    assert str(found).startswith(
+        f"{'base 2' if base == '2' else 'natural log'}, scale inside, sinks counted, as max"
+    )
+    swapped = at.identify_lse(query, key, tuple(x.T for x in pair), attn_mask=MASK)
+    assert (swapped.axes, swapped.parts) == ("queries, heads", parts)
+    assert at.identify_lse(query, key, (pair[0], total + 0.1), attn_mask=MASK).convention is None
+
+
+def test_a_sum_of_two_bases_is_told() -> None:
+    query, key = heads()
+    top = scored().max(-1)
+    with np.errstate(all="ignore"):
+        rest = written(LseConvention()) - top
+    for rows, says in (
+        (top / math.log(2) + rest, "max in base 2 plus ln of the sum"),
+        (top + rest / math.log(2), "max plus log2 of the sum"),
+    ):
+        found = at.identify_lse(query, key, rows, attn_mask=MASK)
+        assert (found.convention, found.parts) == (None, says)
+        assert str(found).startswith(f"{says}; axes heads, queries; largest difference")
+    assert at.identify_lse(query, key, rows + 0.1, attn_mask=MASK).parts == ""
+
+
 def test_axes_may_be_swapped_and_one_may_follow() -> None:
     query, key = heads()
     rows = written(LseConvention())
@@ -243,6 +328,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda: at.convert_lse([1.0], from_="jax", max_score=[True]), TypeError, "max_score must be numbers"),
     (lambda: at.convert_lse([1.0], from_=2), TypeError, "from_ must be an LseConvention"),  # type: ignore[arg-type]
     (lambda: converted(scaled=False), ValueError, "must agree in scaled"),
+    (lambda: converted(hidden_zeros=True), ValueError, "must agree in hidden_zeros"),
     (lambda: converted(less_max=True), ValueError, "max_score must be given"),
     (lambda: converted(sink=False), ValueError, "sink must be given"),
     (lambda: converted(base="10"), ValueError, "base must be one of 'e', '2'"),

@@ -77,6 +77,8 @@ _PLAIN_MLA = sizes(**_MLA)
 FILES: list[tuple[str, dict[str, Any], str, float]] = [
     ("llama", sizes(), "llama", 128**-0.5),
     ("qwen2", sizes(**_YARN), "qwen2", yarn(4) ** 2 / math.sqrt(128)),
+    # llama.cpp reads this key for grok alone: its run gave 0.1145933, so 0 does not switch YaRN off.
+    ("qwen2", sizes(**_YARN, rope__scaling__yarn_ext_factor=0.0), "qwen2", yarn(4) ** 2 / math.sqrt(128)),
     ("qwen3", sizes(attention__key_length=64), "qwen3", 1 / 8),
     ("granite", sizes(attention__scale=0.0078125), "granite", 0.0078125),
     ("granite", sizes(), "granite", 128**-0.5),
@@ -86,13 +88,13 @@ FILES: list[tuple[str, dict[str, Any], str, float]] = [
     ("mistral3", _MISTRAL, "ministral3", (1 + 0.125 * math.log(2)) / math.sqrt(128)),
     ("phi3", {**_PHI, "context_length": 131072}, "phi3", 1.25**2 / math.sqrt(96)),
     # A factor without a type of scaling is linear and has no factor of its own.
-    ("phi3", sizes(embedding_length=3072, rope__scaling__attn_factor=1.19), "phi3", 1.19**2 / math.sqrt(96)),
+    ("phi3", sizes(embedding_length=3072, rope__scaling__attn_factor=1.190238), "phi3", 0.1445879),
     ("grok", _GROK, "grok", 0.1),
     ("grok", sizes(attention__key_length=64), "grok", 128**-0.5),  # a constant of the code
     ("mpt", sizes(attention__max_alibi_bias=8.0), "mpt", 128**-0.5),
     ("bert", sizes(attention__causal=False), "bert", 128**-0.5),
     ("jais", sizes(), "jais", 1 / 128),
-    ("t5", sizes(), "t5", 1.0),
+    ("t5", sizes(attention__key_length=64), "t5", 1.0),
     ("mistral4", _PLAIN_MLA, "mistral4", 192**-0.5),
     ("mistral4", _LATENT, "mistral4", yarn(40) ** 2 / math.sqrt(192)),
     ("deepseek2", sizes(attention__key_length=192, rope__dimension_count=64), "deepseek_v3", 192**-0.5),
@@ -213,6 +215,7 @@ def test_rotary_positions_by_layer(tmp_path: Path) -> None:
         ("cohere2", _WINDOW, ([128] * 3 + [0]) * 2),
         ("llama4", {"attention__sliding_window": 0}, [128] * 7 + [0]),
         ("granite", {"rope__scaling__finetuned": False}, [0] * 8),
+        ("mistral4", _MLA, [64] * 8),
         ("step35", {**_LISTED, **_WINDOW, "rope__dimension_count": 128}, [128, 64] * 4),
         ("cohere2moe", {**_WINDOW, "leading_dense_block_count": 1}, [128] * 4 + [0] + [128] * 3),
     ):
@@ -260,6 +263,28 @@ def test_warnings_of_keys_without_effect(tmp_path: Path) -> None:
         "attention.magic_temperature = 2.0 is not understood: it could change the scale of attention"
     )
     assert "architecture 'novel' of GGUF is not known" in plan_of(tmp_path, "novel", **sizes()).warnings[0]
+
+
+def test_unread_keys_of_a_plan_are_those_of_its_warnings(tmp_path: Path) -> None:
+    """Keys that act on the score of one architecture are named where another one has no use for them."""
+    acting = {
+        "attention__sliding_window": 4096,
+        "attention__output_scale": 0.1,
+        "attention__temperature_length": 1024,
+        "attention__max_alibi_bias": 8.0,
+    }
+    for kind, read in (
+        ("gemma2", {"attention__sliding_window"}),
+        ("gemma3", {"attention__sliding_window"}),
+        ("grok", {"attention__output_scale"}),
+        ("mpt", {"attention__max_alibi_bias"}),
+        ("bert", set()),
+    ):
+        plan = plan_of(tmp_path, kind, **sizes(**acting, attention__causal=False))
+        unread = {name.replace("__", "."): each for name, each in acting.items() if name not in read}
+        assert dict(plan.unread) == unread, kind
+        assert [text.partition(" = ")[0] for text in plan.warnings] == list(unread), kind
+        assert "attention.causal = False" in str(plan.remarks), kind
 
 
 def test_remarks_on_what_is_added_and_on_the_mask(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_a_scale_in_the_queries_is_the_same_scale() -> None:
     moved = times(model, 1, 0.5)
     moved.layers[1].self_attn.q_proj.weight.data *= 2
     assert at.compare(model, moved).cause is None
+
+
+def test_queries_and_keys_of_zeros_give_no_warning_of_numpy() -> None:
+    model = llama(layers=2)
+    zeros = copy.deepcopy(model)
+    for each in (zeros.layers[1].self_attn.q_proj, zeros.layers[1].self_attn.k_proj):
+        each.weight.data.zero_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = at.compare(zeros, model)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.layer) == ("projection", 1)
 
 
 def test_bfloat16_is_rounding() -> None:

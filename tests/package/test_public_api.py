@@ -21,6 +21,8 @@ NAMES = [
     "AttentionStatistics",
     "Calibration",
     "EntropyCurve",
+    "EntropyIdentity",
+    "EntropyQuantity",
     "HeadKinds",
     "HeldOutError",
     "LawCalibrator",
@@ -56,6 +58,7 @@ NAMES = [
     "get_num_threads",
     "head_kinds",
     "held_out_error",
+    "identify_entropy",
     "identify_lse",
     "laws",
     "merge_states",
@@ -107,6 +110,8 @@ SIGNATURES = {
     "entropy_curve": f"query, key, scales, *, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "merge_states": "states, *, convention=None",
     "head_kinds": f"query, key, tokens=None, *, scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
+    "identify_entropy": f"query, key, entropy, *, weights=None, tolerance=0.002, scale=None, "
+    f"{MASKS}, {TABLES}, {REST}, num_threads=None",
     "identify_lse": f"query, key, lse, *, tolerance=0.002, scale=None, {MASKS}, {TABLES}, {REST}, "
     "num_threads=None",
     "convert_lse": "lse, *, from_, to='attnscale', max_score=None, sink=None",
@@ -129,8 +134,10 @@ FIELDS = {
     "AttentionStatistics": "output lse entropy max_score mean_score score_variance concentration n_visible "
     "argmax max_weight sink_weight support renyi2 min_score",
     "AttentionState": "output lse mean_score layout lse_rest mean_rest",
-    "LseConvention": "base scaled sink less_max negated empty",
-    "LseIdentity": "convention engines also per_head error nearest axes tolerance",
+    "EntropyIdentity": "quantity also per_head error nearest axes tolerance",
+    "EntropyQuantity": "unit over negated slip eps rows empty",
+    "LseConvention": "base scaled sink less_max negated empty hidden_zeros",
+    "LseIdentity": "convention engines also per_head error nearest axes tolerance rounded parts",
     "HeadKinds": "previous itself first induction distance",
     "HeldOutError": "value error low high",
     "EntropyCurve": "scales entropy lse mean variance",
@@ -197,7 +204,10 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
 
 def test_every_numeric_function_has_its_twin() -> None:
     # Reports and files combine the others; operations on an lse are plain NumPy.
-    for name in SIGNATURES.keys() - {"report", "export_headvis", "identify_lse", "convert_lse"}:
+    for name in SIGNATURES.keys() - {
+        *("report", "export_headvis", "convert_lse"),
+        *("identify_entropy", "identify_lse"),
+    }:
         twin: Callable[..., Any] = getattr(reference, name)
         body = inspect.getsource(twin).split('"""')[2].strip().splitlines()
         assert len(body) <= 15, name

@@ -184,7 +184,7 @@ def test_a_gradient_that_would_be_lost_is_led_to_the_call_that_keeps_it() -> Non
     torch = pytest.importorskip("torch")
     calls = calls_that_lose_a_gradient(torch.ones(2, 3, 4, requires_grad=True))
     twins = {name for name in at.torch.__all__ if hasattr(at, name) or hasattr(at.variants, name)}
-    assert set(calls) == twins - {"AttentionStatistics", "identify_lse"}
+    assert set(calls) == twins - {"AttentionStatistics", "identify_entropy", "identify_lse"}
     for name, call in calls.items():
         keeps = rf"attnscale\.torch\.{name} keeps the gradient, \1\.detach\(\) drops it$"
         with pytest.raises(TypeError, match=rf"(\w+) requires grad, and an array has none; {keeps}"):
@@ -198,6 +198,7 @@ def test_a_gradient_that_nothing_keeps_is_to_be_dropped() -> None:
         lambda: at.calibrate(q, q),  # it calls attention_entropy, which has a twin, and has none itself
         lambda: at.attention_weights(q, q),
         lambda: at.identify_lse(q, q, q[..., 0]),
+        lambda: at.identify_entropy(q, q, q[..., 0]),
         lambda: at.entropy_curve(q, q, [1.0]),
     ):
         said = r"query requires grad, and an array has none; use query\.detach\(\)$"

@@ -178,10 +178,16 @@ class _Atlas:
         yield "## Changed since the release before\n"
         if not several:
             yield "One release of each engine was run.\n"
+        same = []
         for name, ((old, before), (new, after)) in several.items():
             pairs = {x: (_plain(before.get(x)), _plain(after.get(x))) for x in self.questions}
             found = {x: pair for x, pair in pairs.items() if len(set(pair)) > 1 and "–" not in pair}
-            yield f"- {name} {old} → {new}: {self._by_subject(found) or 'nothing'}."
+            if found:
+                yield f"- {name} {old} → {new}: {self._by_subject(found)}."
+            else:
+                same.append(f"{name} {old} → {new}")
+        if same:
+            yield f"- No other answer: {', '.join(same)}."
         yield ""
 
     def calls(self) -> Iterator[str]:

@@ -243,8 +243,8 @@ def _twin(library: str, function: str) -> str | None:
         known = import_module(f"attnscale.{library}").__all__
     except ImportError:
         return None
-    # identify_lse answers in words, so it has no gradient to keep.
-    is_there = function in known and function != "identify_lse"
+    # identify_lse and identify_entropy answer in words, so they have no gradient to keep.
+    is_there = function in known and not function.startswith("identify_")
     return f"attnscale.{library}.{function}" if is_there else None
 
 

@@ -122,21 +122,26 @@ def _checked(file: Path, name: str, entry: Any, first: int, size: int) -> Stored
     return Stored(file, kind, shape, first + start)
 
 
+#: Types of arrays that are written.
+_WRITTEN = {"float32": "F32", "float16": "F16", "uint16": "BF16", "bfloat16": "BF16"}
+_WRITTEN |= {"int32": "I32", "int64": "I64", "bool": "BOOL"}
+
+
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays of float32, and of float16 for zeros, which are stored as bfloat16."""
+    """Write arrays; bfloat16 may also be given as the 16 bits of each number, in uint16."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, tensor in tensors.items():
-        kind, size = ("F32", 4) if tensor.dtype == np.float32 else ("BF16", 2)
         header[name] = {
-            "dtype": kind,
+            "dtype": _WRITTEN[tensor.dtype.name],
             "shape": list(tensor.shape),
-            "data_offsets": [start, start + size * tensor.size],
+            "data_offsets": [start, start + tensor.nbytes],
         }
-        start += size * tensor.size
+        start += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
-            file.write(tensor.astype(tensor.dtype.newbyteorder("<"), copy=False).tobytes())
+            bits = tensor.view(np.uint16) if tensor.dtype.name == "bfloat16" else tensor
+            file.write(bits.astype(bits.dtype.newbyteorder("<"), copy=False).tobytes())

@@ -27,6 +27,11 @@ FAR = 0.1
 DISTANCES = (1, 64, 4096)
 
 
+def least_turn(angle: float) -> float:
+    """A turn as an angle between -pi and pi."""
+    return float(np.remainder(angle + math.pi, 2 * math.pi) - math.pi)
+
+
 @dataclass(frozen=True)
 class Rotation:
     """Rotation of the channels of a layer by rotary positions.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._base.text import grouped
 from ..laws import LatentScale
-from ._angles import Rotation
+from ._angles import Rotation, least_turn
 from ._layer import Channels, LayerPlan
 from ._measured_layer import MeasuredLayer, Turns
 from ._rules.pairing import pairing_of
@@ -342,7 +342,7 @@ class _Against:
         frequencies = rotation.frequencies(most.position + 1)
         assert frequencies is not None
         asked = float(frequencies[most.pair])
-        seen = asked + _turned(most.seen - most.asked) / most.position
+        seen = asked + least_turn(most.seen - most.asked) / most.position
         seen = 0.0 if abs(seen) < 1e-12 else seen
         return self._found(what, None, seen, asked, self._angle_slip(rotation, side))
 
@@ -384,7 +384,7 @@ class _Against:
                 if error > _VAGUE or (np.isnan(seen) and self._layer.rounding > _SINGLE):
                     continue
                 told = True
-                if not abs(_turned(seen - want)) <= error:
+                if not abs(least_turn(seen - want)) <= error:
                     found.append(_Gap(pair, position, float(np.nan_to_num(seen)), want))
         return found if told else None
 
@@ -433,7 +433,7 @@ class _Gap(NamedTuple):
     asked: float
 
     def size(self) -> float:
-        return abs(_turned(self.seen - self.asked))
+        return abs(least_turn(self.seen - self.asked))
 
 
 def _alike(seen: float | None, asked: float | None, near: float) -> bool:
@@ -455,8 +455,3 @@ def _rounded(numbers: NDArray[np.float64] | None, bits: int) -> NDArray[np.float
         return None
     fraction, exponent = np.frexp(numbers)
     return np.asarray(np.ldexp(np.round(fraction * 2.0**bits) / 2.0**bits, exponent))
-
-
-def _turned(angle: float) -> float:
-    """An angle between -pi and pi."""
-    return float(np.remainder(angle + np.pi, 2 * np.pi) - np.pi)

@@ -142,7 +142,7 @@ def _planned(keys: Keys, remarks: tuple[str, ...]) -> ScalePlan:
         max_positions=longest if isinstance(longest, int) else None,
         learned_positions=keys.kind in _LEARNED_POSITIONS.split(),
         architecture=keys.architecture,
-        unread=tuple(not_understood(keys).items()),
+        unread=tuple((llama_cpp.unread_of if keys.architecture else not_understood)(keys).items()),
     )
 
 

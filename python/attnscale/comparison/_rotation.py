@@ -137,7 +137,8 @@ def _turned(
     gain = gains[0] * gains[1] * _ratio(pair)
     is_gain = abs(gain - 1) > max(4 * pair.epsilon, 1e-3)
     weight: Array = np.sqrt(sizes[0].sum(0) + sizes[1].sum(0))
-    size = max(float((np.abs(angle) * weight).sum() / weight.sum()) for angle in angles)
+    whole = max(weight.sum(), np.finfo(float).tiny)  # 0 where queries and keys of a are zeros
+    size = max(float((np.abs(angle) * weight).sum() / whole) for angle in angles)
     if is_gain and size < max(8 * pair.epsilon, 1e-3):
         channels = f"{block.start} to {block.start + block.size - 1}"
         said = f"the scores of the channels {channels} of b are {gain:.6g} times those of a"

@@ -15,9 +15,14 @@
 from __future__ import annotations
 
 from . import engines
-from ._cases import CASES, Case
-from ._check import Conformance, Outcome, check
+from ._call import Case
+from ._cases import CASES
+from ._check import check
+from ._drawn import draw_cases
+from ._export import Exported, export
 from ._questions import QUESTIONS, Answer, ask
+from ._report import Conformance, Outcome
+from ._statistics import StatisticOutcome
 
 __all__ = [
     "CASES",
@@ -25,8 +30,12 @@ __all__ = [
     "Answer",
     "Case",
     "Conformance",
+    "Exported",
     "Outcome",
+    "StatisticOutcome",
     "ask",
     "check",
+    "draw_cases",
     "engines",
+    "export",
 ]

@@ -1,104 +1,73 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls of attention as data: shapes, and options as the functions of attnscale.reference take them.
+"""Calls of attention by name, with options as the functions of attnscale.reference take them.
 
-All numbers are exact in bfloat16, and so in every other type: a call has the same answer for all types of
-its arrays. Float64 arrays among the options, and laws and normalizers given as objects, are
+The numbers of ``CASES`` are exact in bfloat16, and so in every other type: a call has the same answer for all
+types of its arrays. Float64 arrays among the options, and laws and normalizers given as objects, are
 differentiated; spelled ones are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import laws, normalizers
+from ._call import N_HEADS, Case, Sizes, draw
 
-Shape = tuple[int, ...]
-
-
-class Case(NamedTuple):
-    """A call: options, shapes of query, key and value (or None), and replaced numbers."""
-
-    options: Mapping[str, Any] = MappingProxyType({})
-    query: Shape = (2, 4, 7, 6)
-    key: Shape = (2, 4, 9, 6)
-    value: Shape | None = (2, 4, 9, 5)
-    #: Array, index and number of each replacement.
-    edits: tuple[tuple[str, Any, float], ...] = ()
-
-    def arrays(self) -> list[Any]:
-        """Query, key and value in float64."""
-        shapes = {"query": self.query, "key": self.key, "value": self.value}
-        drawn: dict[str, Any] = {
-            name: None if shape is None else draw(*shape) for name, shape in shapes.items()
-        }
-        for name, place, number in self.edits:
-            drawn[name][place] = number
-        return list(drawn.values())
+Options = dict[str, dict[str, Any]]
 
 
-def draw(*shape: int, seed: int = 1) -> Any:
-    """Normal numbers with eight significant bits, different for each shape."""
-    rng = np.random.default_rng([seed, *shape])
-    bits = rng.standard_normal(shape, np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-    return bits.view(np.float32).astype(np.float64)
+def _visible(s: Sizes) -> dict[str, Options]:
+    """Options of visibility in groups; each is combined with every option of the other groups."""
+    return {
+        "causal": {
+            "causal": {"is_causal": True},
+            "bottom right": {"causal": "bottom_right"},
+            "from 1": {"causal": 1},
+            "from -2": {"causal": -2},
+        },
+        "window": {"window": {"window": (2, 1)}, "open window": {"window": (None, 0)}},
+        "lengths": {
+            "lengths": {"key_lengths": s.lengths},
+            "lengths + 3": {"key_lengths": s.lengths * 7 // 4},
+        },
+        "documents": {"documents": {"document_ids": s.documents}, "batch ids": {"document_ids": s.of_batch}},
+        "mask": {
+            "mask": {"attn_mask": s.hidden},
+            "mask of keys": {"attn_mask": np.arange(s.keys) % 3 > 0},
+            "float mask": {"attn_mask": s.bias},
+        },
+    }
 
 
-N_QUERIES, N_KEYS = 7, 9
-HIDDEN = np.random.default_rng(26).random((2, 1, N_QUERIES, N_KEYS)) > 0.3
-HIDDEN[0, 0, 3] = False  # a query without keys
-LENGTHS = np.array([4, 0])
-#: The key lengths 4 and 7 end inside documents.
-DOCUMENTS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2])
-OF_BATCH = np.array([[5, 5, 1, 1, 1, 1, 3, 3, 3], [0, 1, 1, 1, 1, 1, 1, 2, 2]])
-BIAS = np.where(HIDDEN, draw(2, 4, N_QUERIES, N_KEYS), -np.inf)
+def _masks(s: Sizes) -> Options:
+    return {
+        "mask of queries": {"attn_mask": np.arange(s.queries)[:, None] != 2},
+        "mask of one": {"attn_mask": np.array(True)},
+        "mask of nothing": {"attn_mask": np.array(False)},
+        "mask in steps": {"attn_mask": np.asfortranarray(s.hidden[..., ::-1, :])},
+        "float mask of heads": {"attn_mask": s.draw(N_HEADS, 1, 1)},
+        "float mask of keys": {"attn_mask": s.draw(s.keys).astype(np.float32), "is_causal": True},
+        "float mask of one": {"attn_mask": np.array(0.5)},
+        "float16 mask": {"attn_mask": s.draw(1, s.queries, s.keys).astype(np.float16)},
+        "low float16": {"attn_mask": s.low(np.float16)},
+        "low float32": {"attn_mask": s.low(np.float32), "scale": "log_n(base=3)"},
+        "low float64": {"attn_mask": s.low(np.float64)},
+        "open on both sides": {"window": (None, None)},
+        "far window": {"window": (2**60, None), "causal": -3, "key_lengths": s.lengths},
+        "beyond the keys": {"causal": 2**60},
+        "beyond the keys, window": {
+            "causal": s.keys + 2,
+            "window": (5, None),
+            "key_lengths": np.minimum(2 * s.lengths, s.keys),
+        },
+        "one length": {"key_lengths": 5},
+        "no keys by length": {"key_lengths": 0, "causal": "bottom_right"},
+    }
 
-
-def low(dtype: Any) -> Any:
-    """A mask that hides by the lowest number of its type."""
-    return np.where(HIDDEN, dtype(0.5), np.finfo(dtype).min)
-
-
-#: Options of visibility in groups; each is combined with every option of the other groups.
-VISIBLE: dict[str, dict[str, dict[str, Any]]] = {
-    "causal": {
-        "causal": {"is_causal": True},
-        "bottom right": {"causal": "bottom_right"},
-        "from 1": {"causal": 1},
-        "from -2": {"causal": -2},
-    },
-    "window": {"window": {"window": (2, 1)}, "open window": {"window": (None, 0)}},
-    "lengths": {"lengths": {"key_lengths": LENGTHS}, "lengths 7": {"key_lengths": LENGTHS * 7 // 4}},
-    "documents": {"documents": {"document_ids": DOCUMENTS}, "batch ids": {"document_ids": OF_BATCH}},
-    "mask": {
-        "mask": {"attn_mask": HIDDEN},
-        "mask of keys": {"attn_mask": np.arange(N_KEYS) % 3 > 0},
-        "float mask": {"attn_mask": BIAS},
-    },
-}
-MASKS = {
-    "mask of queries": {"attn_mask": np.arange(N_QUERIES)[:, None] != 2},
-    "mask of one": {"attn_mask": np.array(True)},
-    "mask of nothing": {"attn_mask": np.array(False)},
-    "mask in steps": {"attn_mask": np.asfortranarray(HIDDEN[..., ::-1, :])},
-    "float mask of heads": {"attn_mask": draw(4, 1, 1)},
-    "float mask of keys": {"attn_mask": draw(N_KEYS).astype(np.float32), "is_causal": True},
-    "float mask of one": {"attn_mask": np.array(0.5)},
-    "float16 mask": {"attn_mask": draw(1, N_QUERIES, N_KEYS).astype(np.float16)},
-    "low float16": {"attn_mask": low(np.float16)},
-    "low float32": {"attn_mask": low(np.float32), "scale": "log_n(base=3)"},
-    "low float64": {"attn_mask": low(np.float64)},
-    "open on both sides": {"window": (None, None)},
-    "far window": {"window": (2**60, None), "causal": -3, "key_lengths": LENGTHS},
-    "beyond the keys": {"causal": 2**60},
-    "beyond the keys, window": {"causal": 11, "window": (5, None), "key_lengths": LENGTHS * 2},
-    "one length": {"key_lengths": 5},
-    "no keys by length": {"key_lengths": 0, "causal": "bottom_right"},
-}
 
 #: Laws for each meaning of n, and without one.
 LAWS = (
@@ -107,84 +76,111 @@ LAWS = (
     *("scale_invariant", "adaptive_temperature", "critical_scale", "norm_softmax"),
     "per_head(values=(1, 2, 0.5, 0.1))",
 )
-#: Options that determine each row's n.
-ROWS: dict[str, dict[str, Any]] = {
-    "all": {},
-    "documents": {"document_ids": DOCUMENTS, "is_causal": True},
-    "lengths": {"key_lengths": LENGTHS + 4, "causal": "bottom_right"},
-    "mask": {"attn_mask": HIDDEN, "window": (3, 1)},
-}
-SCALES: dict[str, dict[str, Any]] = {
-    "number": {"scale": -0.5},
-    "zero": {"scale": 0.0, "is_causal": True},
-    "scales of heads": {"scale": np.array([[0.125], [0.25], [0.5], [1.0]]), "is_causal": True},
-    "scales of rows": {"scale": draw(2, 4, N_QUERIES), "softcap": 2.0},
-    "scales of queries": {"scale": draw(N_QUERIES), "key_lengths": LENGTHS},
-    "scales of a batch": {"scale": draw(2, 1, 1).astype(np.float32), "attn_mask": HIDDEN},
-    "scales that are integers": {"scale": np.array([[1], [-2], [0], [3]])},
-    "scales in steps": {"scale": draw(4, 2 * N_QUERIES)[:, ::-2], "is_causal": True},
-    "ssmax to learn": {"scale": laws.SSMax(s=(0.25, 0.5, 0.75, 1.0), b=-0.25), "is_causal": True},
-    "laws of heads to learn": {"scale": laws.PerHead([0.5, 1.0, 1.5, 0.25]), "document_ids": DOCUMENTS},
-    "training length to learn": {"scale": laws.LogNFromTraining(train_length=3.5), "is_causal": True},
-    "factors to learn": {"scale": laws.get("[1, 2, 3, 4] * ssmax(s=0.25)"), "softcap": 3.0},
-    "factor to learn": {"scale": 0.75 * laws.LogN(base=3.0), "attn_mask": HIDDEN},
-    "soft-cap": {"softcap": 2.0, "is_causal": True},
-    "soft-cap and mask": {"softcap": 0.75, "attn_mask": BIAS},
-    "l2": {"qk_norm": "l2", "scale": 4.0},
-    "rms": {"qk_norm": "rms", "softcap": 2.0, "is_causal": True},
-    "l2 and law": {"qk_norm": "l2", "scale": "ssmax(s=2)", "document_ids": OF_BATCH, "is_causal": True},
-}
-#: Keys end before the last one, and the last query sees the last of them.
-ENDING: dict[str, Any] = {"key_lengths": LENGTHS + 4, "causal": "bottom_right"}
-FACTORS, ADDED = np.abs(draw(4, N_KEYS)) + 0.5, draw(N_KEYS)
-DISTANCES: dict[str, dict[str, Any]] = {
-    "factors": {"distance_scale": FACTORS},
-    "biases": {"distance_bias": ADDED, "is_causal": True},
-    "biases of heads": {"distance_bias": draw(4, N_KEYS), "softcap": 2.0},
-    "both tables": {"distance_scale": FACTORS, "distance_bias": ADDED, "scale": 0.5},
-    "tables from 3": {"distance_bias": draw(16), "causal": 3},
-    "tables from -2": {"distance_scale": np.abs(draw(16)), "causal": -2, "window": (2, None)},
-    "tables and lengths": {"distance_bias": draw(4, 16), **ENDING},
-    "tables and documents": {"distance_bias": ADDED, "document_ids": DOCUMENTS, "is_causal": True},
-    "tables and mask": {"distance_scale": FACTORS, "attn_mask": BIAS},
-    "tables, lengths and documents": {"distance_bias": draw(4, 16), "document_ids": DOCUMENTS, **ENDING},
-    "a table, a mask and a negative scale": {"distance_bias": ADDED, "attn_mask": BIAS, "scale": -0.25},
-    "table of a function": {"distance_bias": lambda t: -0.125 * np.abs(t) + 0.0625 * t, "causal": 2},
-    "table and law": {"distance_bias": ADDED, "scale": "scale_invariant", "is_causal": True},
-    "table and l2": {"distance_scale": FACTORS, "qk_norm": "l2", "scale": 3.0},
-}
+
+
+def _laws(s: Sizes) -> Options:
+    rows: Options = {
+        "all": {},
+        "documents": {"document_ids": s.documents, "is_causal": True},
+        "lengths": s.ending,
+        "mask": {"attn_mask": s.hidden, "window": (3, 1)},
+    }
+    return {f"{law}: {name}": {"scale": law, **x} for law in LAWS for name, x in rows.items()}
+
+
+def _scales(s: Sizes) -> Options:
+    return {
+        "number": {"scale": -0.5},
+        "zero": {"scale": 0.0, "is_causal": True},
+        "scales of heads": {"scale": np.array([[0.125], [0.25], [0.5], [1.0]]), "is_causal": True},
+        "scales of rows": {"scale": s.draw(s.batch, N_HEADS, s.queries), "softcap": 2.0},
+        "scales of queries": {"scale": s.draw(s.queries), "key_lengths": s.lengths},
+        "scales of a batch": {"scale": s.draw(s.batch, 1, 1).astype(np.float32), "attn_mask": s.hidden},
+        "scales that are integers": {"scale": np.array([[1], [-2], [0], [3]])},
+        "scales in steps": {"scale": s.draw(N_HEADS, 2 * s.queries)[:, ::-2], "is_causal": True},
+        "ssmax to learn": {"scale": laws.SSMax(s=(0.25, 0.5, 0.75, 1.0), b=-0.25), "is_causal": True},
+        "laws of heads to learn": {"scale": laws.PerHead([0.5, 1.0, 1.5, 0.25]), "document_ids": s.documents},
+        "training length to learn": {"scale": laws.LogNFromTraining(train_length=3.5), "is_causal": True},
+        "factors to learn": {"scale": laws.get("[1, 2, 3, 4] * ssmax(s=0.25)"), "softcap": 3.0},
+        "factor to learn": {"scale": 0.75 * laws.LogN(base=3.0), "attn_mask": s.hidden},
+        "soft-cap": {"softcap": 2.0, "is_causal": True},
+        "soft-cap and mask": {"softcap": 0.75, "attn_mask": s.bias},
+        "l2": {"qk_norm": "l2", "scale": 4.0},
+        "rms": {"qk_norm": "rms", "softcap": 2.0, "is_causal": True},
+        "l2 and law": {"qk_norm": "l2", "scale": "ssmax(s=2)", "document_ids": s.of_batch, "is_causal": True},
+    }
+
+
+def _distances(s: Sizes) -> Options:
+    """Tables of distances; one of 16 numbers also holds the distances of queries that are moved."""
+    factors, added = np.abs(s.draw(N_HEADS, s.keys)) + 0.5, s.draw(s.keys)
+    by_document: dict[str, Any] = {"document_ids": s.documents}
+    return {
+        "factors": {"distance_scale": factors},
+        "biases": {"distance_bias": added, "is_causal": True},
+        "biases of heads": {"distance_bias": s.draw(N_HEADS, s.keys), "softcap": 2.0},
+        "both tables": {"distance_scale": factors, "distance_bias": added, "scale": 0.5},
+        "tables from 3": {"distance_bias": s.draw(16), "causal": 3},
+        "tables from -2": {"distance_scale": np.abs(s.draw(16)), "causal": -2, "window": (2, None)},
+        "tables and lengths": {"distance_bias": s.draw(N_HEADS, 16), **s.ending},
+        "tables and documents": {"distance_bias": added, "is_causal": True, **by_document},
+        "tables and mask": {"distance_scale": factors, "attn_mask": s.bias},
+        "tables, lengths and documents": {"distance_bias": s.draw(N_HEADS, 16), **by_document, **s.ending},
+        "a table, a mask and a negative scale": {"distance_bias": added, "attn_mask": s.bias, "scale": -0.25},
+        "table of a function": {"distance_bias": lambda t: -0.125 * np.abs(t) + 0.0625 * t, "causal": 2},
+        "table and law": {"distance_bias": added, "scale": "scale_invariant", "is_causal": True},
+        "table and l2": {"distance_scale": factors, "qk_norm": "l2", "scale": 3.0},
+    }
+
+
 NORMALIZERS = (
     *("softmax_n(n=2)", "sink(logits=[0.0, 1.0, 0.5, 2.0])", "sparsemax", "entmax(alpha=1.3)"),
     *("entmax(alpha=3)", "top_k(k=3)", "sigmoid", "sigmoid(bias=-1.0)", "relu", "relu(divide='sum')"),
     *("squared_relu", "softpick"),
 )
-BESIDE: dict[str, dict[str, Any]] = {
-    "all": {},
-    "mask": {"attn_mask": HIDDEN},
-    "lengths": {**ENDING, "softcap": 3.0},
-    "law": {"scale": "log_n(base=3)", "document_ids": DOCUMENTS, "is_causal": True},
-}
-TO_LEARN: dict[str, dict[str, Any]] = {
-    "sink to learn": {"normalizer": normalizers.Sink([0.0, 1.0, 0.5, 2.0]), "is_causal": True},
-    "one sink to learn": {"normalizer": normalizers.Sink(0.5), "key_lengths": LENGTHS},
-    "bias to learn": {"normalizer": normalizers.Sigmoid(-0.5), "attn_mask": HIDDEN},
-    "alpha to learn": {"normalizer": normalizers.Entmax(1.5), "is_causal": True},
-    "alpha 1.25 to learn": {"normalizer": normalizers.Entmax(1.25), "attn_mask": HIDDEN},
-    "alpha 3 to learn": {"normalizer": normalizers.Entmax(3.0)},
-}
-EVERYTHING: dict[str, Any] = {
-    "causal": "bottom_right",
-    "window": (5, None),
-    "attn_mask": HIDDEN,
-    "key_lengths": LENGTHS + 4,
-    "document_ids": OF_BATCH,
-    "softcap": 3.0,
-    "scale": "log_n(base=3)",
-    "distance_bias": draw(4, 16),
-    "normalizer": "softmax_n(n=1)",
-}
+
+
+def _normalizers(s: Sizes) -> Options:
+    beside: Options = {
+        "all": {},
+        "mask": {"attn_mask": s.hidden},
+        "lengths": {**s.ending, "softcap": 3.0},
+        "law": {"scale": "log_n(base=3)", "document_ids": s.documents, "is_causal": True},
+    }
+    return {
+        f"{each}: {name}": {"normalizer": each, **x} for each in NORMALIZERS for name, x in beside.items()
+    }
+
+
+def _to_learn(s: Sizes) -> Options:
+    return {
+        "sink to learn": {"normalizer": normalizers.Sink([0.0, 1.0, 0.5, 2.0]), "is_causal": True},
+        "one sink to learn": {"normalizer": normalizers.Sink(0.5), "key_lengths": s.lengths},
+        "bias to learn": {"normalizer": normalizers.Sigmoid(-0.5), "attn_mask": s.hidden},
+        "alpha to learn": {"normalizer": normalizers.Entmax(1.5), "is_causal": True},
+        "alpha 1.25 to learn": {"normalizer": normalizers.Entmax(1.25), "attn_mask": s.hidden},
+        "alpha 3 to learn": {"normalizer": normalizers.Entmax(3.0)},
+    }
+
+
+def _everything(s: Sizes) -> Options:
+    return {
+        "everything": {
+            "window": (5, None),
+            "attn_mask": s.hidden,
+            "document_ids": s.of_batch,
+            "softcap": 3.0,
+            "scale": "log_n(base=3)",
+            "distance_bias": s.draw(N_HEADS, 16),
+            "normalizer": "softmax_n(n=1)",
+            **s.ending,
+        }
+    }
+
 
 CAUSAL = {"causal": "bottom_right"}
+LENGTHS = np.array([4, 0])
+HIDDEN = Sizes().hidden
 SHAPES: dict[str, Case] = {
     "two axes": Case({"is_causal": True}, (5, 4), (6, 4), (6, 3)),
     "two axes and a sink": Case({"normalizer": "softmax_1"}, (5, 4), (6, 4), (6, 3)),
@@ -258,21 +254,28 @@ SHAPES: dict[str, Case] = {
 }
 
 
-def _all() -> dict[str, Case]:
-    """Every case by its name."""
-    cases = {"plain": Case()}
-    options = [MASKS, SCALES, DISTANCES, TO_LEARN, {"everything": EVERYTHING}]
-    for one, other in combinations(VISIBLE.values(), 2):
-        options.append({f"{a} + {b}": one[a] | other[b] for a in one for b in other})
-    options += VISIBLE.values()
-    options += ({f"{law}: {name}": {"scale": law, **x} for name, x in ROWS.items()} for law in LAWS)
-    options += (
-        {f"{each}: {name}": {"normalizer": each, **x} for name, x in BESIDE.items()} for each in NORMALIZERS
-    )
-    for group in options:
-        cases |= {name: Case(x) for name, x in group.items()}
+def all_cases(sizes: Callable[[], Sizes]) -> dict[str, Case]:
+    """Every case by its name; each group has sizes of its own."""
+    cases = {"plain": sizes().case({})}
+    for table in (_masks, _scales, _distances, _to_learn, _everything, _pairs, _alone, _laws, _normalizers):
+        s = sizes()
+        cases |= {name: s.case(options) for name, options in table(s).items()}
     return cases | SHAPES
 
 
+def _pairs(s: Sizes) -> Options:
+    """Pairs of options of visibility."""
+    return {
+        f"{a} + {b}": one[a] | other[b]
+        for one, other in combinations(_visible(s).values(), 2)
+        for a in one
+        for b in other
+    }
+
+
+def _alone(s: Sizes) -> Options:
+    return {name: options for group in _visible(s).values() for name, options in group.items()}
+
+
 #: Every call by name: options, shapes, and replaced numbers.
-CASES = _all()
+CASES: Mapping[str, Case] = all_cases(Sizes)

@@ -1,94 +1,136 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Known slips of engines, each as the call that it computes in place of another."""
+"""The fewest known slips that explain an engine's answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
-import numpy as np
+from ._draft import Draft, Predicted, computed
+from ._slips import SLIPS, Slip
+from ._turn import Turn, difference
 
-from .. import normalizers
-from ..exact.forward import attention_statistics
-from ._cases import Case
-
-
-class Slip(NamedTuple):
-    """A slip in words, and the output of its call."""
-
-    says: str
-    output: Any
+#: A slip is named for some cases alone if it explains this share of the cases that it would change.
+_SHARE = 0.5
 
 
-#: Options that an engine may accept and ignore.
-_IGNORED = ("scale", "attn_mask", "window", "key_lengths", "document_ids", "softcap", "distance_bias")
+class Ledger:
+    """What each slip predicts for each of an engine's answers, computed when it is asked."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        #: Wrong answers first, small ones before large ones.
+        self.turns = sorted(turns, key=lambda turn: (turn.is_right, turn.found.size * turn.case.key[-2]))
+        self._single: dict[tuple[str, str], bool | None] = {}
+
+    @property
+    def wrong(self) -> list[Turn]:
+        """Wrong answers."""
+        return [turn for turn in self.turns if not turn.is_right]
+
+    def fits(self, slips: Sequence[Slip], turn: Turn) -> bool | None:
+        """Whether the slips together give the answer; None where none of them can show."""
+        single = [self._fits_alone(slip, turn) for slip in slips]
+        active = [slip for slip, fit in zip(slips, single, strict=True) if fit is not None]
+        if not active:
+            return None
+        if len(active) == 1:
+            return next(fit for fit in single if fit is not None)
+        return _fits_all(active, turn)
+
+    def _fits_alone(self, slip: Slip, turn: Turn) -> bool | None:
+        at = (slip.says, turn.name)
+        if at not in self._single:
+            self._single[at] = self._alone(slip, turn)
+        return self._single[at]
+
+    def _alone(self, slip: Slip, turn: Turn) -> bool | None:
+        draft = slip.apply(turn.draft)
+        predicted = None if draft is None else prediction(draft)
+        if predicted is None:
+            return None
+        # A prediction that is the truth tells nothing.
+        hidden = turn.truth._replace(empty=turn.truth.empty & predicted.empty)
+        alike = difference(predicted.output, hidden, turn.mass) <= turn.allowed * slip.loose
+        return None if alike else turn.fits(predicted, slip.loose)
+
+    def explain_all(self, slips: Sequence[Slip]) -> bool:
+        """Whether the slips give every answer of the engine, right ones included."""
+        fits = ((turn, self.fits(slips, turn)) for turn in self.turns)
+        return all(turn.is_right if fit is None else fit for turn, fit in fits)
 
 
-def slips(case: Case, arrays: list[Any]) -> Iterator[Slip]:
-    """The known slips that apply to the call, without those that cannot be computed."""
-    for says, options, changed in _other_calls(dict(case.options), arrays):
-        try:
-            yield Slip(says, attention_statistics(*changed, statistics="lse", **options).output)
-        except (TypeError, ValueError):
-            continue
+def prediction(draft: Draft) -> Predicted | None:
+    """The output of a changed draft; None where it cannot be computed, as beyond the end of a table."""
+    try:
+        return computed(draft)
+    except (IndexError, ValueError):
+        return None
 
 
-def _other_calls(
-    options: dict[str, Any], arrays: list[Any]
-) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
-    if "qk_norm" not in options:
-        yield "the scale is not applied", {**options, "scale": 1.0}, arrays
-        width = arrays[0].shape[-1]
-        if width and options.get("scale") is None:
-            yield "the scale is applied twice", {**options, "scale": 1 / width}, arrays
-    for name in _IGNORED:
-        if options.get(name) is not None:
-            yield f"{name} is not read", _without(options, name), arrays
-    if options.get("normalizer", "softmax") != "softmax":
-        yield "the sink is missing", _without(options, "normalizer"), arrays
-    yield from ((says, changed, arrays) for says, changed in _other_masks(options))
-    if options.get("enable_gqa"):
-        yield "key heads repeat as a whole, not each in its place", options, _tiled(options, arrays)
+def drafted(slips: Sequence[Slip], turn: Turn) -> Draft:
+    """The call's draft with those of the slips that can show."""
+    draft = turn.draft
+    for slip in slips:
+        draft = slip.apply(draft) or draft
+    return draft
 
 
-def _other_masks(options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Calls with another mask of positions, or with a boolean mask inverted."""
-    is_causal, causal = options.get("is_causal", False), options.get("causal")
-    if is_causal or causal is not None:
-        rest = _without(options, "is_causal", "causal")
-        yield "the causal mask is not read", rest
-        yield "the causal mask is aligned at the last keys", {**rest, "causal": "bottom_right"}
-        yield "the causal mask is aligned at the first keys", {**rest, "is_causal": True}
-    window = options.get("window")
-    if window is not None:
-        for moved in _near_windows(*window):
-            if moved != tuple(window):
-                yield f"the window is {moved} in place of {window}", {**options, "window": moved}
-    mask = options.get("attn_mask")
-    if mask is not None and np.asarray(mask).dtype == np.bool_:
-        yield "True in attn_mask hides a key", {**options, "attn_mask": ~np.asarray(mask)}
+def explain(turns: Sequence[Turn]) -> tuple[tuple[Slip, ...], dict[str, tuple[Slip, ...]]]:
+    """The slips that explain all answers, or else those of each answer by the name of its case.
+
+    Answers to calls with a NaN or an infinity follow the others.
+    """
+    ledger = Ledger([turn for turn in turns if turn.is_finite])
+    if not ledger.wrong:
+        return (), {}
+    for slips in _small_sets(ledger):
+        if ledger.explain_all(slips):
+            return slips, {turn.name: slips for turn in ledger.wrong}
+    found = _by_answer(ledger)
+    chosen = dict.fromkeys(found.values())
+    for turn in turns:
+        if not turn.is_finite and not turn.is_right:
+            fitting = next((slips for slips in chosen if _fits_all(slips, turn)), None)
+            if fitting is not None:
+                found[turn.name] = fitting
+    return (), found
 
 
-def _near_windows(left: int | None, right: int | None) -> Iterator[tuple[int | None, int | None]]:
-    """Windows that are off by one on one side or both; an open side stays open."""
-    for by_left, by_right in ((1, 1), (-1, -1), (1, 0), (0, 1), (-1, 0), (0, -1)):
-        moved = (None if left is None else left + by_left, None if right is None else right + by_right)
-        if all(side is None or side >= 0 for side in moved):
-            yield moved
+def _fits_all(slips: Sequence[Slip], turn: Turn) -> bool:
+    predicted = prediction(drafted(slips, turn))
+    return predicted is not None and turn.fits(predicted, max(slip.loose for slip in slips))
 
 
-def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in names}
+def _small_sets(ledger: Ledger) -> Iterator[tuple[Slip, ...]]:
+    """Single slips, then pairs, that explain the first wrong answer."""
+    yield from ((slip,) for slip in SLIPS)
+    first = ledger.wrong[0]
+    yield from (pair for pair in combinations(SLIPS, 2) if ledger.fits(pair, first))
 
 
-def _tiled(options: dict[str, Any], arrays: list[Any]) -> list[Any]:
-    """Key and value heads in the order 0, 1, 0, 1 in place of 0, 0, 1, 1."""
-    axis = -2 if options.get("layout") == "bshd" else -3
-    heads = arrays[0].shape[axis]
-    return [arrays[0], *(np.concatenate([x] * (heads // x.shape[axis]), axis) for x in arrays[1:])]
+def _by_answer(ledger: Ledger) -> dict[str, tuple[Slip, ...]]:
+    """Slips of each wrong answer; those that explain most are chosen first."""
+    found: dict[str, tuple[Slip, ...]] = {}
+    left = ledger.wrong
+    usable = [slip for slip in SLIPS if _share(ledger, slip) >= _SHARE]
+    while left and usable:
+        best = max(usable, key=lambda slip: sum(ledger.fits((slip,), turn) is True for turn in left))
+        explained = [turn for turn in left if ledger.fits((best,), turn)]
+        if not explained:
+            break
+        found |= {turn.name: (best,) for turn in explained}
+        left = [turn for turn in left if turn not in explained]
+    chosen = [slip for slip in SLIPS if any(slip in each for each in found.values())]
+    for turn in left:
+        pairs = ((one, other) for one in chosen for other in SLIPS if one is not other)
+        pair = next((pair for pair in pairs if ledger.fits(pair, turn)), None)
+        if pair is not None:
+            found[turn.name] = pair
+    return found
 
 
-def has_sink(options: Mapping[str, Any]) -> bool:
-    """Whether the softmax of the call has a sink."""
-    found = normalizers.get(options.get("normalizer", "softmax"))
-    return isinstance(found, (normalizers.Sink, normalizers.SoftmaxN))
+def _share(ledger: Ledger, slip: Slip) -> float:
+    """Share of the answers explained, of those that the slip would change."""
+    fits = [ledger.fits((slip,), turn) for turn in ledger.turns]
+    changed = [fit for fit in fits if fit is not None]
+    return sum(changed) / len(changed) if changed else 0.0

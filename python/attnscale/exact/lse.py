@@ -1,167 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Conventions of the log-sum-exp: which one an engine follows, and conversion to another."""
+"""Identification of the log-sum-exp of an engine, and conversion to another convention."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 import numpy as np
 
-from .._base.checks import as_array, boolean, choose, fit_to, number, shown
+from .._base.checks import as_array, choose, fit_to, number, shown
 from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import home_of
 from .._call.options import AttentionEntropyOptions, takes
 from .._call.weights import read_sink
 from .forward import attention_statistics
+from .lse_conventions import LSE_CONVENTIONS, LseConvention, narrow_type, rounding_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
 __all__ = ["LSE_CONVENTIONS", "LseConvention", "LseIdentity", "convert_lse", "identify_lse"]
-
-
-@dataclass(frozen=True)
-class LseConvention:
-    """Convention by which an engine writes the log-sum-exp of a row of scores s = scale * query . key.
-
-    Attributes
-    ----------
-    base : {"e", "2"}
-        Base of the logarithm: ln sum exp(s), or log2 sum exp(s), which is 1.4427 times as large.
-    scaled : bool
-        False: the sum is over exp(query . key), without the scale of the call.
-    sink : bool
-        Whether the sink of :class:`attnscale.normalizers.Sink` or ``SoftmaxN`` is a term of the sum.
-    less_max : bool
-        True: the largest score is subtracted, log sum exp(s - max s), which is between 0 and the log of the
-        number of keys.
-    negated : bool
-        True: the sign is reversed.
-    empty : float or None
-        Value of a row without keys and sink, as float64, float32, float16 or bfloat16 rounds it. None:
-        unknown.
-
-    Examples
-    --------
-    >>> import attnscale as at
-    >>> print(at.LseConvention(base="2", empty=-5e4))
-    base 2, scale inside, sinks counted, rows without keys -50000
-    """
-
-    base: Literal["e", "2"] = "e"
-    scaled: bool = True
-    sink: bool = True
-    less_max: bool = False
-    negated: bool = False
-    empty: float | None = -math.inf
-
-    def __post_init__(self) -> None:
-        choose("base", self.base, ("e", "2"))
-        for name in ("scaled", "sink", "less_max", "negated"):
-            boolean(name, getattr(self, name))
-        if self.empty is not None and not isinstance(self.empty, (int, float)):
-            raise TypeError(f"empty must be a number or None, got {shown(self.empty)}")
-
-    def __str__(self) -> str:
-        parts = ["natural log" if self.base == "e" else "base 2"]
-        parts.append("scale inside" if self.scaled else "without the scale")
-        parts.append("sinks counted" if self.sink else "sinks left out")
-        parts += ["less the largest score"] * self.less_max
-        parts += ["negated"] * self.negated
-        parts += [] if self.empty is None else [f"rows without keys {self.empty:.10g}"]
-        return ", ".join(parts)
-
-    @property
-    def _unit(self) -> float:
-        """Factor of the natural logarithm."""
-        return (-1 if self.negated else 1) / (math.log(2) if self.base == "2" else 1)
-
-    def _written(self, natural: NDArray[np.float64], top: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The written number of rows with a term, from ln of their sum and their largest score."""
-        with np.errstate(invalid="ignore"):
-            found = natural - top if self.less_max else natural
-        return found * self._unit
-
-    def _read(self, written: NDArray[np.float64], top: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """The inverse of :meth:`_written`."""
-        return written / self._unit + (0 if top is None else top)
-
-    def _is_empty(self, written: NDArray[np.float64]) -> NDArray[np.bool_]:
-        if self.empty is None:
-            return np.zeros(written.shape, bool)
-        return np.isnan(written) if math.isnan(self.empty) else np.isin(written, _roundings(self.empty))
-
-
-def _in_bfloat16(numbers: Any) -> NDArray[np.float64]:
-    """Numbers rounded to bfloat16, half to even."""
-    with np.errstate(over="ignore"):
-        bits = np.asarray(numbers, np.float32).view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(numbers), np.nan, rounded.view(np.float32)).astype(np.float64)
-
-
-def _in_float16(numbers: Any) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        return np.asarray(numbers).astype(np.float16).astype(np.float64)
-
-
-#: Half of the step at 1 of a 16-bit type, and rounding to the type; the coarser type first.
-_NARROW = ((2.0**-8, _in_bfloat16), (2.0**-11, _in_float16))
-
-
-def _roundings(number: float) -> list[float]:
-    """A number as rounded by each type of an lse."""
-    with np.errstate(over="ignore"):
-        return [number, float(np.float32(number)), *(float(to(number)) for _, to in _NARROW)]
-
-
-def _rounding_of(numbers: NDArray[np.float64]) -> float:
-    """Relative rounding error of numbers that a 16-bit type holds exactly; else 0."""
-    finite = numbers[np.isfinite(numbers)]
-    return next((half for half, to in _NARROW if np.array_equal(to(finite), finite)), 0.0)
-
-
-class _Known(NamedTuple):
-    """A convention and its source."""
-
-    convention: LseConvention
-    source: str
-
-
-#: Conventions of engines, each with its source.
-_ENGINES = {
-    "attnscale": _Known(LseConvention(), "attention_statistics, attention_state and jax of this package"),
-    "flash_attention_2": _Known(
-        LseConvention(empty=math.inf),
-        "Dao-AILab/flash-attention issue 404; vLLM, triton_merge_attn_states.py",
-    ),
-    "flash_attention_3": _Known(
-        LseConvention(), "Dao-AILab/flash-attention discussion 2112; vLLM, triton_merge_attn_states.py"
-    ),
-    "flex_attention": _Known(LseConvention(), "torch 2.13.0, AuxRequest(lse=True); measured on the CPU"),
-    "torch_sdpa_cpu": _Known(
-        LseConvention(empty=0.0), "torch 2.13.0, _scaled_dot_product_flash_attention_for_cpu; measured"
-    ),
-    "jax": _Known(
-        LseConvention(empty=float(np.float32(-0.7) * np.finfo(np.float32).max)),
-        "jax 0.10.2, dot_product_attention(return_residual=True); measured",
-    ),
-    "flashinfer": _Known(
-        LseConvention(base="2", empty=-5e4), "flashinfer issue 2113, pull request 4547, state.cuh, math.cuh"
-    ),
-    "vllm_merge": _Known(
-        LseConvention(), "vLLM, triton_merge_attn_states.py, which reads inf as -inf for FlashAttention 2"
-    ),
-    "sglang_merge": _Known(LseConvention(), "flashinfer pull request 4547, of merge_state_v2 in sglang"),
-}
-
-#: The convention of each engine by its name; docs/how-to/check-an-engine.md has the sources.
-LSE_CONVENTIONS: Mapping[str, LseConvention] = {name: known.convention for name, known in _ENGINES.items()}
 
 
 def _read_convention(name: str, given: Any) -> LseConvention:
@@ -204,8 +67,8 @@ def convert_lse(
     TypeError
         If an argument is of another kind.
     ValueError
-        If a name is unknown, max_score or sink is needed and not given, or the two differ in ``scaled``:
-        the row alone does not determine the conversion.
+        If a name is unknown, max_score or sink is needed and not given, or the two differ in ``scaled`` or
+        ``hidden_zeros``: the row alone does not determine the conversion.
 
     Notes
     -----
@@ -221,9 +84,11 @@ def convert_lse(
     array([1.38629436,       -inf])
     """
     source, target = _read_convention("from_", from_), _read_convention("to", to)
-    array = _read_numbers("lse", lse)
+    array = read_numbers("lse", lse)
     if source.scaled != target.scaled:
         raise ValueError("from_ and to must agree in scaled: only the scores say what a scale changes")
+    if source.hidden_zeros != target.hidden_zeros:
+        raise ValueError("from_ and to must agree in hidden_zeros: only a mask says how many keys are hidden")
     written = array.astype(np.float64)
     with np.errstate(all="ignore"):
         top = _needed("max_score", max_score, written, source.less_max or target.less_max)
@@ -246,7 +111,7 @@ def convert_lse(
     return found if convert is None else convert(found)
 
 
-def _read_numbers(name: str, given: Any) -> NDArray[Any]:
+def read_numbers(name: str, given: Any) -> NDArray[Any]:
     array = as_array(name, given)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} must be numbers, got {array.dtype}")
@@ -259,7 +124,7 @@ def _needed(name: str, given: Any, like: NDArray[Any], needed: bool) -> Any:
         if not needed:
             return None
         raise ValueError(f"{name} must be given: from_ and to differ in it, or do not write it alike")
-    found = fit_to(name, _read_numbers(name, given), like.shape, "the shape of lse")
+    found = fit_to(name, read_numbers(name, given), like.shape, "the shape of lse")
     return found.astype(np.float64)
 
 
@@ -287,6 +152,10 @@ class LseIdentity:
         Order of the last axes of the given lse.
     tolerance : float
         Largest ``error`` that fits, including the rounding of a 16-bit lse.
+    rounded : {"", "float16", "bfloat16"}
+        The 16-bit type that holds all numbers of the lse, if one does.
+    parts : str
+        The parts that were given in place of an lse, or that were added in different bases; else "".
     """
 
     convention: LseConvention | None
@@ -297,16 +166,22 @@ class LseIdentity:
     nearest: LseConvention
     axes: str
     tolerance: float
+    rounded: str = ""
+    parts: str = ""
 
     def __str__(self) -> str:
         worst = f"largest difference {self.error.max():.2g}, tolerance {self.tolerance:.2g}"
+        rounded = f", rounded to {self.rounded}" if self.rounded else ""
         if self.convention is not None:
             engines = f" ({', '.join(self.engines)})" if self.engines else ""
             also = "".join(f"\n  these rows do not tell it from: {each}" for each in self.also)
-            return f"{self.convention}{engines}; axes {self.axes}; {worst}{also}"
+            parts = f", as {self.parts}" if self.parts else ""
+            return f"{self.convention}{parts}{rounded}{engines}; axes {self.axes}; {worst}{also}"
         if all(each is not None for each in self.per_head):
             heads = "".join(f"\n  head {at}: {each}" for at, each in enumerate(self.per_head))
             return f"heads differ; axes {self.axes}; {worst}{heads}"
+        if self.parts:
+            return f"{self.parts}{rounded}; axes {self.axes}; {worst}"
         bad = [str(at) for at, each in enumerate(self.per_head) if each is None]
         return f"no known convention for head {', '.join(bad)}; nearest: {self.nearest}; {worst}"
 
@@ -329,9 +204,9 @@ def identify_lse(
     ----------
     query, key : array_like
         As for :func:`attention`.
-    lse : array_like
+    lse : array_like, or tuple of two
         The engine's result, of shape (..., heads, n_queries) or (..., n_queries, heads); a last axis of 1 may
-        follow.
+        follow. Of an engine that returns (max, sum) in its place, the tuple of both, each of that shape.
     tolerance : float, default 2e-3
         How far a row may be from a convention, over max(1, abs(lse)). The default suits engines that sum in
         float32 or TF32. A smaller one separates close conventions; 8-bit products need a larger one. Where
@@ -353,8 +228,8 @@ def identify_lse(
     Notes
     -----
     All combinations of :class:`LseConvention` are compared with the numbers: base e and 2, with and without
-    the scale, with and without the sink, with and without the largest score subtracted, either sign. Rows
-    without keys are compared apart: their value is ``empty``.
+    the scale, with and without the sink, with and without the largest score subtracted, either sign, hidden
+    keys left out or counted with score 0. Rows without keys are compared apart: their value is ``empty``.
 
     Examples
     --------
@@ -368,41 +243,69 @@ def identify_lse(
     if allowed <= 0:
         raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     call = Call(query, key, None, dict(options)).read()
-    seen = np.broadcast_to(call.visible_keys() > 0, call.row_shape)
+    n_visible = np.broadcast_to(call.visible_keys(), call.row_shape)
+    seen = n_visible > 0
     if not seen.any():
         raise ValueError("some row of query must see a key, got none that does")
     has_sink = read_sink(options, call.row_shape, "identify_lse", "others have no log-sum-exp") is not None
-    candidates = list(_candidates(query, key, dict(options), has_sink))
-    numbers = _read_numbers("lse", lse)
-    allowed += _rounding_of(numbers.astype(np.float64))
+    rows = list(_rows(query, key, dict(options), has_sink, call.extents.n_keys - n_visible))
+    if _is_pair(lse, call.row_shape):
+        return _identified_pair(cast(Any, lse), rows, seen, has_sink, allowed)
+    numbers = read_numbers("lse", lse)
+    allowed += rounding_of(numbers.astype(np.float64))
+    candidates = list(_candidates(rows))
     found = [
         _identified(given, axes, candidates, seen, has_sink, allowed)
         for axes, given in _in_order(numbers, call.row_shape)
     ]
-    return min(found, key=lambda each: each.error.max())
+    best = min(found, key=lambda each: each.error.max())
+    return best if best.convention is not None else _mixed(best, numbers, rows, seen)
 
 
-def _candidates(
-    query: Any, key: Any, options: dict[str, Any], has_sink: bool
-) -> Iterator[tuple[LseConvention, NDArray[np.float64]]]:
-    """Conventions with the rows that each would write, the simplest first."""
-    bases: tuple[Literal["e", "2"], ...] = ("e", "2")
-    rows = {}
+class _Rows(NamedTuple):
+    """Rows of a call as one of its readings has them: ln of the sum, and the largest score."""
+
+    convention: LseConvention  # base e
+    natural: NDArray[np.float64]
+    top: NDArray[np.float64]
+
+
+def _rows(
+    query: Any, key: Any, options: dict[str, Any], has_sink: bool, hidden: NDArray[np.int64]
+) -> Iterator[_Rows]:
+    """The rows with and without the scale, the sink, and hidden keys of score 0."""
     for scaled in (True, False):
         for sink in (True, False) if has_sink else (True,):
             changes: dict[str, Any] = {} if scaled else {"scale": 1.0}
             changes |= {} if sink else {"normalizer": "softmax"}
             of = attention_statistics(query, key, statistics=("lse", "max_score"), **{**options, **changes})
-            rows[scaled, sink] = [as_array("lse", x).astype(np.float64) for x in (of.lse, of.max_score)]
+            natural, top = (as_array("lse", x).astype(np.float64) for x in (of.lse, of.max_score))
+            convention = LseConvention(scaled=scaled, sink=sink, empty=None)
+            yield _Rows(convention, natural, top)
+            if (hidden > 0).any():
+                with np.errstate(divide="ignore"):
+                    natural = np.logaddexp(natural, np.log(hidden))
+                top = np.where(hidden > 0, np.maximum(top, 0), top)
+                yield _Rows(replace(convention, hidden_zeros=True), natural, top)
+
+
+def _candidates(rows: list[_Rows]) -> Iterator[tuple[LseConvention, NDArray[np.float64]]]:
+    """Conventions with the rows that each would write, the simplest first."""
+    bases: tuple[Literal["e", "2"], ...] = ("e", "2")
     every = [
-        LseConvention(base, scaled, sink, less_max, negated, None)
-        for scaled, sink in rows
+        (replace(of, base=base, less_max=less_max, negated=negated), natural, top)
+        for of, natural, top in rows
         for base in bases
         for less_max in (False, True)
         for negated in (False, True)
     ]
-    for convention in sorted(every, key=departures):
-        yield convention, convention._written(*rows[convention.scaled, convention.sink])
+    for convention, natural, top in sorted(every, key=lambda each: departures(each[0])):
+        yield convention, convention._written(natural, top)
+
+
+def _counts_empty(of: LseConvention, has_sink: bool) -> bool:
+    """Whether a row without visible keys has a term in the sum, and so a value."""
+    return of.hidden_zeros or (has_sink and of.sink and not of.less_max)
 
 
 def departures(convention: LseConvention) -> int:
@@ -437,35 +340,33 @@ def _identified(
     allowed: float,
 ) -> LseIdentity:
     errors = np.stack(
-        [
-            _errors(given, written, seen | (has_sink and of.sink and not of.less_max))
-            for of, written in candidates
-        ]
+        [row_errors(given, written, seen | _counts_empty(of, has_sink)) for of, written in candidates]
     )
     worst = errors.max(axis=1)
     nearest = int(worst.argmin())
     fits = errors <= allowed
     close = fits & (errors <= np.maximum(4 * errors.min(axis=0), 1e-5))
-    holds = np.unique(given[~seen])
+    holds, rounded = np.unique(given[~seen]), narrow_type(given)
 
     def named(at: int) -> LseConvention:
-        known = holds.size == 1 and not (has_sink and candidates[at][0].sink)
-        return replace(candidates[at][0], empty=float(holds[0]) if known else None)
+        of = candidates[at][0]
+        known = holds.size == 1 and not (has_sink and of.sink) and not of.hidden_zeros
+        return replace(of, empty=float(holds[0]) if known else None)
 
     per_head = tuple(named(int(of.argmax())) if of.any() else None for of in close.T)
     common = np.flatnonzero(fits.all(axis=1))
     if not common.size:
         error = np.where(fits.any(axis=0), errors.min(axis=0), errors[nearest])
-        return LseIdentity(None, (), (), per_head, error, named(nearest), axes, allowed)
+        return LseIdentity(None, (), (), per_head, error, named(nearest), axes, allowed, rounded)
     best = next((at for at in common if close[at].all()), int(worst.argmin()))
     convention = named(int(best))
-    engines = engines_of(convention)
+    engines = engines_of(convention, rounded)
     also = tuple(named(int(at)) for at in common if at != best)
     heads = tuple(convention for _ in per_head)
-    return LseIdentity(convention, engines, also, heads, errors[best], convention, axes, allowed)
+    return LseIdentity(convention, engines, also, heads, errors[best], convention, axes, allowed, rounded)
 
 
-def _errors(
+def row_errors(
     given: NDArray[np.float64], written: NDArray[np.float64], counts: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """The largest error of each head, over max(1, abs(lse)), among the rows that count."""
@@ -478,16 +379,72 @@ def _errors(
     return np.asarray(error.max(axis=(*range(error.ndim - 2), -1)))
 
 
-def engines_of(convention: LseConvention) -> tuple[str, ...]:
-    """Engines whose convention agrees with an identified one."""
-    return tuple(name for name, known in LSE_CONVENTIONS.items() if _agree(convention, known))
+def engines_of(convention: LseConvention, rounded: str = "") -> tuple[str, ...]:
+    """Engines whose convention agrees with one that was identified in numbers of this 16-bit type."""
+    return tuple(name for name, known in LSE_CONVENTIONS.items() if _agree(convention, known, rounded))
 
 
-def _agree(found: LseConvention, known: LseConvention) -> bool:
+def _agree(found: LseConvention, known: LseConvention, rounded: str) -> bool:
     """Whether an engine's convention is the identified one; ``empty`` counts where both are known."""
     if found.empty is not None and known.empty is not None:
-        # A value that overflows float16 does not make its engine one that writes -inf.
-        alike = math.isinf(found.empty) == math.isinf(known.empty)
+        # A value that overflows float16 does not make its engine one that writes -inf in other types.
+        alike = rounded == "float16" or math.isinf(found.empty) == math.isinf(known.empty)
         if not (alike and known._is_empty(np.array(found.empty))):
             return False
     return replace(found, empty=None) == replace(known, empty=None)
+
+
+#: Readings of the second of (max, sum), from ln of the sum over keys and the largest score.
+_SUMS: dict[str, Callable[[Any, Any], Any]] = {
+    "max and sum of exp(score - max)": lambda natural, top: np.exp(natural - top),
+    "max and ln sum of exp(score - max)": lambda natural, top: natural - top,
+    "max and log2 sum of exp(score - max)": lambda natural, top: (natural - top) / math.log(2),
+    "max and sum of exp(score)": lambda natural, _: np.exp(natural),
+}
+
+
+def _is_pair(lse: Any, shape: tuple[int, ...]) -> bool:
+    """Whether an engine's max and sum are given in place of an lse."""
+    orders = [shape, (*shape[:-2], *shape[:-3:-1])]
+    orders += [(*each, 1) for each in orders]
+    return isinstance(lse, tuple) and len(lse) == 2 and all(np.shape(x) in orders for x in lse)
+
+
+def _identified_pair(
+    pair: tuple[Any, Any], rows: list[_Rows], seen: NDArray[np.bool_], has_sink: bool, allowed: float
+) -> LseIdentity:
+    """The base and scale of the max, and what the sum is of."""
+    top, total = (read_numbers("lse", x) for x in pair)
+    allowed += max(rounding_of(x.astype(np.float64)) for x in (top, total))
+    units: list[tuple[Literal["e", "2"], float]] = [("e", 1.0), ("2", 1 / math.log(2))]
+    found = []
+    for (axes, a), (others, b) in product(_in_order(top, seen.shape), _in_order(total, seen.shape)):
+        for says, of_sum in _SUMS.items() if axes == others else ():
+            with np.errstate(all="ignore"):
+                candidates = [
+                    (replace(of, base=base), np.concatenate([best * unit, of_sum(natural, best)], -1))
+                    for of, natural, best in rows
+                    for base, unit in units
+                ]
+            both = np.concatenate([seen, seen], -1)
+            each = _identified(np.concatenate([a, b], -1), axes, candidates, both, has_sink, allowed)
+            found.append(replace(each, parts=says, engines=()))
+    return min(found, key=lambda each: (each.convention is None, each.error.max()))
+
+
+def _mixed(
+    best: LseIdentity, numbers: NDArray[Any], rows: list[_Rows], seen: NDArray[np.bool_]
+) -> LseIdentity:
+    """The identity of an lse whose max and sum are of different bases; `best` if it is none."""
+    _, natural, top = rows[0]
+    with np.errstate(invalid="ignore"):
+        sums = {
+            "max in base 2 plus ln of the sum": top / math.log(2) + (natural - top),
+            "max plus log2 of the sum": top + (natural - top) / math.log(2),
+        }
+    for says, written in sums.items():
+        for axes, given in _in_order(numbers, seen.shape):
+            error = row_errors(given, written, seen)
+            if error.max() <= best.tolerance:
+                return replace(best, parts=says, axes=axes, error=error)
+    return best

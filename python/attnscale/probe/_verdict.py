@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..audit._angles import least_turn
 from ..audit._slips import NO_FACTOR, UNSCALED, WHOLE_HEAD
 from ._measure import Angle, Measured, kind_of_self
 
@@ -150,7 +151,7 @@ def _angle_row(pair: Mapping[str, Any], angle: Angle | None) -> Row:
     if angle is None:
         return Row(what, pair["asked"], None, None, UNRESOLVED)
     error = max(angle.error, _LEAST_ANGLE)
-    gap = _turned(angle.value - pair["asked"] * pair["distance"])
+    gap = least_turn(angle.value - pair["asked"] * pair["distance"])
     told = error * _FAR < max(pair["unscaled"] * pair["distance"], abs(gap))
     if not told:
         return Row(what, pair["asked"], None, error / pair["distance"], UNRESOLVED)
@@ -162,16 +163,11 @@ def _angle_row(pair: Mapping[str, Any], angle: Angle | None) -> Row:
 def _misfit(pairs: list[Mapping[str, Any]], angles: list[float], seen: Measured) -> float:
     """The largest difference from these angles, in standard errors."""
     gaps = [
-        abs(_turned(angle.value - angles[number] * pairs[number]["distance"]))
+        abs(least_turn(angle.value - angles[number] * pairs[number]["distance"]))
         / max(angle.error, _LEAST_ANGLE)
         for number, angle in seen.angles.items()
     ]
     return max(gaps, default=math.inf)
-
-
-def _turned(angle: float) -> float:
-    """An angle between -pi and pi."""
-    return float(np.remainder(angle + math.pi, 2 * math.pi) - math.pi)
 
 
 def _pairing(expected: Mapping[str, Any], asked: list[float], seen: Measured) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._base.checks import InputError, refusal, shown
 from .._base.hints import hinted
 from .._files.gguf_writer import KINDS as GGUF_KINDS
@@ -143,7 +145,9 @@ def _own_names(file: Path) -> set[str]:
 def _write_checkpoint(made: Checkpoint, folder: Path, formats: Iterable[str], converter: Path | None) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(made.config, indent=1) + "\n")
-    write_safetensors(folder / "model.safetensors", made.tensors)
+    # Zeros are given in float16, and stored as bfloat16.
+    zeros = {name: x.view(np.uint16) for name, x in made.tensors.items() if x.dtype == np.float16}
+    write_safetensors(folder / "model.safetensors", {**made.tensors, **zeros})
     lines = [
         {"prompt": each.name, "ids": each.tokens, "text": lay.text_of(each.tokens)} for each in made.prompts
     ]

@@ -45,7 +45,7 @@ def visible(
     if is_causal or causal is not None:
         seen = seen & (distance <= 0)
     if document_ids is not None:
-        seen = seen & _same_document(document_ids, shape, (j - distance)[..., 0])
+        seen = seen & same_document(document_ids, shape, (j - distance)[..., 0])
     if left is not None:
         seen = seen & (distance >= -left)
     if right is not None:
@@ -60,7 +60,7 @@ def offset_of(causal: str | int | None, lengths: Any, n_queries: int) -> Any:
     return lengths - n_queries if causal == "bottom_right" else 0
 
 
-def _same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -> NDArray[np.bool_]:
+def same_document(document_ids: Any, shape: tuple[int, ...], position: Array) -> NDArray[np.bool_]:
     """True where the key at the query's position is in the document of the key."""
     ids = np.broadcast_to(document_ids, (*shape[:-3], shape[-1]))
     ids = ids[..., None, :] if len(shape) > 2 else ids
@@ -106,7 +106,7 @@ class _CallRows(NamedTuple):
         ids = self.masks.get("document_ids")
         if ids is None:
             return position
-        first: Array = _same_document(ids, self.seen.shape, position).argmax(-1)
+        first: Array = same_document(ids, self.seen.shape, position).argmax(-1)
         return position - first
 
     def row_entropies(self) -> Array:
@@ -436,10 +436,10 @@ def head_kinds(query: Array, key: Array, tokens: Any = None, **options: Any) -> 
     p = attention_weights(query, key, **options)
     seen, t = visible(p.shape, **masks), distances(p.shape, **masks)
     own, ids = np.minimum(t[..., 0], p.shape[-1] - 1), masks.get("document_ids")
-    same = np.ones(p.shape, bool) if ids is None else _same_document(ids, p.shape, own)
+    same = np.ones(p.shape, bool) if ids is None else same_document(ids, p.shape, own)
     found = {"previous": (t == 1) & same, "itself": t == 0, "first": np.cumsum(same, -1) * same == 1}
     if tokens is not None:
-        before = _same_document(tokens, p.shape, own) & same & (t > 0) & (t[..., :1] < p.shape[-1])
+        before = same_document(tokens, p.shape, own) & same & (t > 0) & (t[..., :1] < p.shape[-1])
         found["induction"] = np.roll(before, 1, -1) & (np.arange(p.shape[-1]) > 0)
     kinds = {name: np.where((m & seen).any(-1), (p * m).sum(-1), np.nan) for name, m in found.items()}
     distance = np.where(seen.any(-1), (p * np.abs(t)).sum(-1) / p.sum(-1), np.nan)

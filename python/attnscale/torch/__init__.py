@@ -31,7 +31,7 @@ from ._base.learned import Entmax, Learned, Scaled, Sigmoid, Sink
 from ._clip import qk_clip_
 from ._composed import attention_divergence, differential_attention, relay_attention
 from ._functional import attention, attention_entropy, attention_spans, attention_statistics
-from ._lse import identify_lse
+from ._identify import identify_entropy, identify_lse
 from ._models.tally import Alarm
 from ._selection import attention_mass, head_kinds, top_keys
 from ._variants import cosformer_attention, efficient_attention, linear_attention, performer_attention, ssd
@@ -69,6 +69,7 @@ __all__ = [
     "differential_attention",
     "efficient_attention",
     "head_kinds",
+    "identify_entropy",
     "identify_lse",
     "linear_attention",
     "nn",

@@ -423,8 +423,8 @@ def _not_in_files(keys: Keys, row: Architecture) -> Iterator[str]:
 def warnings_of(keys: Keys) -> list[str]:
     """Keys of the file that seem to act on the score but do not, and unknown keys."""
     found = []
-    for name in _doubtful(keys):
-        value = shown(keys.given[name])
+    for name, given in unread_of(keys).items():
+        value = shown(given)
         if name not in SCORE_KEYS:
             found.append(f"{name} = {value} is not understood: it could change the scale of attention")
             continue
@@ -440,7 +440,7 @@ def remarks_of(keys: Keys) -> list[str]:
     """Other unused keys: those of the architecture by name, the rest counted."""
     unused = [name for name in keys.given if name not in keys.seen.used]
     elsewhere = [name for name in unused if _is_elsewhere(name)]
-    doubtful = _doubtful(keys)
+    doubtful = unread_of(keys)
     own = [name for name in unused if name not in elsewhere and name not in doubtful]
     parts = [", ".join(own)] if own else []
     if elsewhere:
@@ -449,13 +449,15 @@ def remarks_of(keys: Keys) -> list[str]:
     return [f"keys not used: {'; '.join(parts)}"] if parts else []
 
 
-def _doubtful(keys: Keys) -> list[str]:
-    """Names of unused keys that could act on the score."""
-    names = [name for name in keys.given if name not in keys.seen.used and not _is_elsewhere(name)]
-    names = [
-        name for name in names if name in SCORE_KEYS or (name not in OTHER_KEYS and SUSPICIOUS.search(name))
-    ]
-    return [name for name in names if not _says_nothing(keys, name, keys.given[name])]
+def unread_of(keys: Keys) -> dict[str, Any]:
+    """Unused keys that could act on the score, with their values."""
+    found = {}
+    for name, value in keys.given.items():
+        acts = name in SCORE_KEYS or (name not in OTHER_KEYS and SUSPICIOUS.search(name))
+        unused = name not in keys.seen.used and not _is_elsewhere(name)
+        if acts and unused and not _says_nothing(keys, name, value):
+            found[name] = value
+    return found
 
 
 def _is_elsewhere(name: str) -> bool:

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls of an engine, twice each: other numbers in the same storage, and a watch over inputs and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base.checks import as_array
+from ..exact.forward import attention_statistics
+from ..exact.lse import LseConvention, identify_lse
+from ._call import Case, numpy_type
+from ._draft import Predicted
+from ._drawn import numbers
+from ._statistics import StatisticOutcome, judge_statistics
+from ._turn import Turn
+
+Array = NDArray[Any]
+_NAMES = ("query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Question:
+    """How an engine is asked: its function, the type of numbers, the type of arrays, tolerance, seed."""
+
+    attend: Callable[..., Any]
+    dtype: str
+    passed_as: str
+    allowed: float
+    seed: int
+
+
+@dataclass
+class Asked:
+    """A case, and the engine's answers to it."""
+
+    name: str
+    case: Case
+    #: Arrays that the engine was given; the second call finds other numbers in them.
+    storage: list[Array] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+    #: Judgement of what the first call returned beside the output, and conventions that fit its lse; None
+    #: without an lse.
+    statistics: Mapping[str, StatisticOutcome] = field(default_factory=dict)
+    lse: tuple[LseConvention, ...] | None = None
+    faults: list[str] = field(default_factory=list)
+    #: The first error, a shape that is wrong, and whether the case is not served.
+    error: str = ""
+    shape: str = ""
+    not_served: str | None = None
+
+
+def ask_twice(of: Question, cases: Mapping[str, Case]) -> list[Asked]:
+    """Ask every case, then every case again in another order."""
+    asked = [Asked(name, case) for name, case in cases.items()]
+    for turn in range(2):
+        order = np.random.default_rng([of.seed, turn]).permutation(len(asked))
+        for i in order:
+            _ask(of, asked[i], turn)
+    for each in asked:
+        if len(each.turns) == 2 and not _is_kept(each):
+            each.faults.append("a later call changes an earlier output")
+    return asked
+
+
+def _ask(of: Question, asked: Asked, turn: int) -> None:
+    if asked.error or asked.shape or asked.not_served is not None:
+        return
+    arrays = asked.case.arrays(numbers(of.seed, asked.name, turn, numpy_type(of.dtype)))
+    with np.errstate(over="ignore"):
+        arrays = [x.astype(numpy_type(of.dtype)).astype(np.float64) for x in arrays]
+    if asked.storage:
+        for place, x in zip(asked.storage, arrays, strict=True):
+            place[...] = x
+    else:
+        asked.storage = [x.astype(numpy_type(of.passed_as)) for x in arrays]
+    given = {**dict(zip(_NAMES, asked.storage, strict=True)), **asked.case.options}
+    before = {name: _bytes_of(x) for name, x in given.items()}
+    try:
+        answer = of.attend(*asked.storage, **asked.case.options)
+    except NotImplementedError as error:
+        asked.not_served = str(error)
+        return
+    except Exception as error:  # any failure of an engine is part of the report
+        asked.error = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        return
+    asked.faults += [f"it writes into {name}" for name, x in given.items() if _bytes_of(x) != before[name]]
+    output, beside = split(answer)
+    raw = as_array("the output", output)
+    asked.faults += [f"its output is a view of {n}" for n, x in given.items() if _shares(raw, x)]
+    _take(of, asked, arrays, raw, beside)
+
+
+def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Mapping[str, Any]) -> None:
+    """Keep an answer beside the truth."""
+    truth = attention_statistics(*arrays, statistics="n_visible", **asked.case.options)
+    assert truth.output is not None
+    found = raw.astype(np.float64)
+    if found.shape != truth.output.shape:
+        asked.shape = f"the output has shape {found.shape} in place of {truth.output.shape}"
+        return
+    empty = np.broadcast_to(truth.n_visible == 0, truth.n_visible.shape)
+    if asked.case.options.get("layout") == "bshd" and empty.ndim > 1:
+        empty = empty.swapaxes(-1, -2)
+    wanted = Predicted(truth.output, np.broadcast_to(empty, truth.output.shape[:-1]))
+    made = Turn(asked.name, asked.case, arrays, of.dtype, found, wanted, of.allowed)
+    if beside and not asked.turns:  # at once: functions of gradients may read the storage
+        asked.statistics = judge_statistics(asked.case, arrays, beside, of.allowed)
+        asked.lse = conventions_of(made, beside.get("lse"))
+    asked.turns.append(made)
+    asked.answers.append(raw)
+
+
+def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
+    """The conventions that fit an lse, the simplest first; None where nothing can be told."""
+    if lse is None or not turn.is_finite or turn.truth.empty.all():
+        return None
+    query, key, value = turn.arrays
+    if key.ndim > 2:  # batch axes of the value alone are axes of the rows too
+        batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
+        key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
+    try:
+        found = identify_lse(query, key, lse, **turn.case.options)
+    except ValueError:  # another shape
+        return ()
+    if found.convention is None:
+        return ()
+    allows = (found.convention, *found.also)
+    if turn.draft.sink is None:  # the rows do not show whether a sink would be counted
+        allows += tuple(replace(of, sink=False) for of in allows)
+    return allows
+
+
+def split(answer: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The output, and what else was returned by name."""
+    if isinstance(answer, Mapping):
+        return answer["output"], {name: x for name, x in answer.items() if name != "output" and x is not None}
+    output, *rest = answer if isinstance(answer, (tuple, list)) else (answer,)
+    return output, {"lse": rest[0]} if rest and rest[0] is not None else {}
+
+
+def _bytes_of(given: Any) -> bytes | None:
+    return given.tobytes() if isinstance(given, np.ndarray) else None
+
+
+def _shares(output: Array, given: Any) -> bool:
+    return isinstance(given, np.ndarray) and output.size > 0 and np.may_share_memory(output, given)
+
+
+def _is_kept(asked: Asked) -> bool:
+    """Whether the first output still holds its numbers."""
+    return np.array_equal(asked.answers[0].astype(np.float64), asked.turns[0].found, equal_nan=True)

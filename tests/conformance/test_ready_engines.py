@@ -42,6 +42,7 @@ WITH_TORCH: dict[str, tuple[dict[str, Any], ...]] = {
         {"normalizer": "softmax_n(n=2)"},
         {"attn_mask": "float"},
     ),
+    "transformers-flex": ({"is_causal": True}, {"window": (2, 0)}, {"softcap": 2.0}),
     "transformers-sdpa": (
         {"is_causal": True},
         {"window": (2, 0)},
@@ -150,7 +151,7 @@ def test_an_engine_gives_its_gradients(name: str, options: dict[str, Any]) -> No
     found = find_engine(name)(*arrays(), **given)
     grad = np.random.default_rng(9).standard_normal(found["output"].shape, np.float32)
     if "gradients" not in found:
-        assert name in {"torch-flex", "torch-onnx"}
+        assert name in {"torch-flex", "torch-onnx", "transformers-flex"}
         return
     want = at.attention_gradients(*arrays(), grad, **given)
     for got, one in zip(found["gradients"](grad), (want.query, want.key, want.value), strict=True):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,20 @@ from ._engine import Engine, head_sinks, refuse
 from ._torch import mask_to_torch, run, to_torch
 
 
-def _attend(
+def _attend(query: Any, key: Any, value: Any, *, kind: str, **options: Any) -> Any:
+    """Results of an implementation; what Transformers would compile runs as it is."""
+    if kind != "flex_attention":
+        return _call(kind, query, key, value, **options)
+    import torch
+
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of how Transformers calls PyTorch
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        return _call(kind, query, key, value, **options)
+
+
+def _call(
+    kind: str,
     query: Any,
     key: Any,
     value: Any,
@@ -23,7 +37,6 @@ def _attend(
     softcap: float | None = None,
     enable_gqa: bool = False,
     normalizer: Any = None,
-    kind: str,
     **rest: Any,
 ) -> Any:
     import torch
@@ -55,7 +68,8 @@ def _attend(
         found = {"output": output.transpose(1, 2)}
         return found if weights is None else found | {"weights": weights}
 
-    return run(call, query, key, value)
+    differentiated = () if kind == "flex_attention" else ("output",)  # it refuses gradients on a CPU
+    return run(call, query, key, value, differentiated=differentiated)
 
 
 def _function(kind: str, caps: bool, has_sink: bool) -> Any:
@@ -130,7 +144,7 @@ _CALLS = {
 }
 _NOTES = (
     "A mask of four axes is handed over as it is. Causal masks, windows, lengths and packed texts are "
-    "masks that the library makes; queries after the first key are those behind a cache."
+    "masks that the library makes; queries after the first key are those behind a cache. Nothing is compiled."
 )
 
 
@@ -147,3 +161,4 @@ def _engine(kind: str) -> Engine:
 
 EAGER = _engine("eager")
 SDPA = _engine("sdpa")
+FLEX = _engine("flex_attention")

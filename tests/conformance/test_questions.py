@@ -206,7 +206,7 @@ def test_answers_do_not_depend_on_chance() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(TypeError, match="attend must be a function, got 3"):
+    with pytest.raises(TypeError, match="engine must be a function or the name of an engine, got 3"):
         ask(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="did you mean 'float32'"):
         ask(at.attention, dtype="flaot32")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any, NamedTuple
 
 from .. import conformance
@@ -18,6 +17,8 @@ Runs engines that have a ready adapter through calls with known answers, and nam
 that documents leave open, such as what a row without keys holds. An answer marked ! departs from what most
 expect, with the reason below the table. The packages of the engines must be installed.
 """
+#: Most letters in the lines of a table.
+_WIDTH = 110
 #: Options without effect beside --list.
 _OF_RUNS = ("seed", "dtype", "html", "csv")
 
@@ -26,7 +27,9 @@ def add_options(parser: Parser) -> None:
     """Add the options of ``attnscale conformance``."""
     parser.add_argument("engines", nargs="*", metavar="ENGINE", help="name of a ready adapter, as torch")
     add_option(parser, "--list", help="print the ready adapters, and what is installed, and stop")
-    add_option(parser, "--seed", help="seed of arrays and sizes (default: that of the stored cases)")
+    add_option(
+        parser, "--seed", help="seed of sizes, numbers and order (default: a fresh one, which is told)"
+    )
     add_option(parser, "--dtype", help="type of the arrays (default: float32)")
     add_option(parser, "--html")
     add_outputs(parser, plot=False)
@@ -104,7 +107,7 @@ def _text(found: _Found) -> str:
     from .._base.text import to_text
 
     header, rows, notes = _table(found)
-    return "\n".join([_title(found), str(found.report), "", to_text(header, rows), *notes])
+    return "\n".join([_title(found), str(found.report), "", to_text(header, rows, width=_WIDTH), *notes])
 
 
 def _page(found: list[_Found]) -> str:
@@ -139,8 +142,9 @@ def _content(found: _Found) -> dict[str, Any]:
     outcomes = {
         name: {
             "kind": each.kind,
-            "difference": None if math.isnan(each.difference) else each.difference,
+            "difference": each.difference,
             "why": each.why,
+            "statistics": {of: vars(judged) for of, judged in each.statistics.items()},
         }
         for name, each in found.report.outcomes.items()
     }
@@ -149,6 +153,8 @@ def _content(found: _Found) -> dict[str, Any]:
         "package": found.engine.package,
         "version": found.engine.installed,
         "call": found.engine.call,
+        "seed": found.report.seed,
+        "report": str(found.report).splitlines(),
         "cases": outcomes,
         "answers": {name: vars(each) for name, each in found.answers.items()},
     }

@@ -24,13 +24,13 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def ask(
-    attend: Callable[..., Any] | str, *, dtype: str = "float32", names: Sequence[str] | None = None
+    engine: str | Callable[..., Any], *, dtype: str = "float32", names: Sequence[str] | None = None
 ) -> dict[str, Answer]:
     """Ask an engine what it does where no answer is right.
 
     Parameters
     ----------
-    attend : callable or str
+    engine : str or callable
         As for :func:`check`.
     dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
         Type of the arrays, but for questions about 16 bits, which choose their own; bfloat16 needs ml_dtypes.
@@ -44,9 +44,9 @@ def ask(
     Raises
     ------
     TypeError
-        If attend is not a function.
+        If engine is neither a name nor a function.
     ValueError
-        If dtype, or one of the names, is another; or if no ready adapter has the name.
+        If dtype, one of the names, or the name of the engine is unknown.
 
     Examples
     --------
@@ -55,10 +55,9 @@ def ask(
     >>> found["no_keys_boolean"].says, found["causal_fewer"].says
     ('0', 'first keys')
     """
-    if isinstance(attend, str):
-        attend = engines.find_engine(attend)
+    attend = engines.find_engine(engine) if isinstance(engine, str) else engine
     if not callable(attend):
-        raise TypeError(f"attend must be a function, got {shown(attend)}")
+        raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
     choose("dtype", dtype, _DTYPES)
     chosen = [QUESTIONS[choose("names", name, tuple(QUESTIONS))] for name in names or QUESTIONS]
     return {each.name: answer(each, Asked(attend, dtype)) for each in chosen}

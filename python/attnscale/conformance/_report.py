@@ -178,14 +178,14 @@ class Conformance:
                 "kind": each.kind,
                 "difference": _plain(each.difference),
                 "why": each.why,
-                "statistics": {of: [x.kind, x.says] for of, x in each.statistics.items()},
+                "statistics": {of: {"kind": x.kind, "says": x.says} for of, x in each.statistics.items()},
             }
             for name, each in sorted(self.outcomes.items())
         }
         lse = None if self.lse is None else str(self.lse)
         by = {"attnscale": __version__, "simd_level": simd_level()}
         how = {"engine": self.engine, "seed": self.seed, "tolerance": self.tolerance}
-        return {**by, **how, "lse": lse, "slips": list(self.slips), "outcomes": outcomes}
+        return {**by, **how, "lse": lse, "slips": list(self.slips), "cases": outcomes}
 
 
 def _size(difference: float) -> float:

@@ -2,7 +2,7 @@
 #
 #: Speed
 
-.PHONY: bench peers probe-engines
+.PHONY: bench peers probe-engines engines
 
 BENCH := --full
 # A line for each run; commit informative ones.
@@ -40,3 +40,8 @@ probe-engines: build/engines ## what engines do with each family's scalings; goe
 	$(call say,transformers$(comma) mlx-lm and llama.cpp beside the configs)
 	PYTHONPATH=build/engines $(BIN)/python -m tools.probe.engines --json build/probe-engines.json \
 	  --table docs/_measured/engines.txt $(PROBE_ENGINES)
+
+# Each engine has a folder with its packages below build/attention-engines, a process and a limit of time.
+engines: $(STAMPS)/install $(STAMPS)/tools ## ask the attention of other packages, for the documentation; ASKED="NAME ..."
+	$(call say,questions to the attention of other packages)
+	$(BIN)/python -m tools.engines.run $(ASKED)

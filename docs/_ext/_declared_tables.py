@@ -18,7 +18,7 @@ from attnscale.audit import FRAMEWORKS
 from attnscale.audit._rules.remote import DIFFUSERS, REMOTE
 from attnscale.cli import build_parser
 from attnscale.cli._options import OPTIONS
-from attnscale.exact.lse import _ENGINES
+from attnscale.exact.lse_conventions import _ENGINES
 from attnscale.laws._registry import class_of
 from attnscale.montecarlo._experiment import DECLARATIONS
 from attnscale.probe._families import FAMILY

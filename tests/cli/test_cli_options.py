@@ -71,7 +71,7 @@ def test_every_command_prints_json_and_what_has_rows_csv() -> None:
     assert without == {"explain", "info", "store merge", "probe write", "probe ask"}
     without = {command for command in COMMANDS if "--plot" not in options_of(command)}
     assert without == {
-        *("explain", "info", "audit", "report", "store merge", "probe write", "probe ask"),
+        *("explain", "info", "audit", "report", "store merge", "probe write", "probe ask", "conformance"),
     }
 
 

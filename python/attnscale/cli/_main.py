@@ -31,6 +31,7 @@ COMMANDS = {
     "audit": "the scale of attention in each layer, from a model's config.json",
     "probe": "whether an engine applies the scaling that a config.json asks for",
     "compare": "the first layer in which the attention of two runs differs, and why",
+    "conformance": "what another engine's attention does: slips by name, and answers to open questions",
     "diagnose": "entropy of a model's attention against length, by layer (needs torch and transformers)",
     "report": "one HTML page to look at: a map of heads, laws, random keys, a slider for the scale",
     "info": "version, SIMD level, threads, compiler, libraries",

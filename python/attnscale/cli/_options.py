@@ -179,6 +179,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--unit", "of entropies in the table and the figure", choices=("nats", "bits")),
     Option("--output", "the page, an HTML file", "FILE", written, short="-o"),
     Option("--json", "print JSON", kind=None),
+    Option("--html", "write a page, an HTML file", "FILE", written),
     Option("--csv", "write the rows as CSV, to standard output for '-'", "FILE", written_or_printed),
     Option("--plot", "save a figure: .png, .pdf, .svg", "FILE", drawn),
     Option("--debug", "show the traceback of an error", kind=None),

@@ -16,7 +16,7 @@ from .._base.checks import InputError, Refusal, refusal
 from .._base.tabled import Tabled, Unit, nats_per
 
 # Options that name output; every other path is input.
-_WRITTEN = ("csv", "plot", "store", "keep", "register")
+_WRITTEN = ("csv", "plot", "store", "keep", "register", "html")
 
 
 class OutputError(Exception):
@@ -41,7 +41,7 @@ class Interrupted(KeyboardInterrupt):
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse unwritable files before anything is computed; existing files are replaced."""
-    csv, plot, store, keep, register = (getattr(options, name, None) for name in _WRITTEN)
+    csv, plot, store, keep, register, page = (getattr(options, name, None) for name in _WRITTEN)
     as_json = getattr(options, "json", False)
     if as_json and csv == "-":
         raise InputError("--json and --csv - both print to standard output: give one, or --csv a file")
@@ -53,7 +53,8 @@ def check_outputs(options: argparse.Namespace) -> None:
     if plot is not None:
         _check_format(plot)
         files["--plot"] = plot
-    files |= {f: path for f, path in (("--keep", keep), ("--register", register)) if path is not None}
+    others = {"--keep": keep, "--register": register, "--html": page}
+    files |= {flag: path for flag, path in others.items() if path is not None}
     for flag, path in files.items():
         _check_file(f"{flag} {path}", path)
         for source in _inputs(options):
@@ -146,6 +147,7 @@ class Answer:
     rows: Sequence[Mapping[str, Any]] | None = None  # the rows of CSV; None if there are no rows
     about: Mapping[str, Any] | None = None  # content of JSON before the rows; None for the rows alone
     drawing: Drawing | None = None
+    page: Callable[[], str] | None = None  # the HTML of ``--html``
     figure: Path | None = None  # file of the figure if ``--plot`` names none
     report: Any = None  # content of JSON in place of `about` and the rows
     remarks: Sequence[str] = ()  # lines of standard error that follow the text
@@ -176,8 +178,8 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
     from .._base.text import to_csv, to_json
 
     rows, drawing = answer.rows or (), answer.drawing
-    csv, plot, as_json = (getattr(options, name, None) for name in ("csv", "plot", "json"))
-    there = {"csv": answer.rows, "plot": drawing, "json": answer.content}
+    csv, plot, as_json, html = (getattr(options, name, None) for name in ("csv", "plot", "json", "html"))
+    there = {"csv": answer.rows, "plot": drawing, "json": answer.content, "html": answer.page}
     left_out(options, "this answer", [name for name, form in there.items() if form is None])
     plot = plot or answer.figure
     if csv == "-":
@@ -189,6 +191,9 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
         steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
+    if html is not None and answer.page is not None:
+        page = answer.page
+        steps.append((f"--html {html}", lambda: html.write_text(page(), encoding="utf-8")))
     if plot is not None and drawing is not None:
         steps.append((f"--plot {plot}", lambda: drawing.save(plot)))
         if csv != "-" and not as_json:

@@ -20,16 +20,20 @@ from ._cases import CASES
 from ._check import check
 from ._drawn import draw_cases
 from ._export import Exported, export
+from ._questions import QUESTIONS, Answer, ask
 from ._report import Conformance, Outcome
 from ._statistics import StatisticOutcome
 
 __all__ = [
     "CASES",
+    "QUESTIONS",
+    "Answer",
     "Case",
     "Conformance",
     "Exported",
     "Outcome",
     "StatisticOutcome",
+    "ask",
     "check",
     "draw_cases",
     "engines",

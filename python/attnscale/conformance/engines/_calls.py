@@ -11,7 +11,7 @@ import numpy as np
 from ... import normalizers
 
 
-def swap_heads(arrays: Iterable[Any], layout: str | None) -> list[Any]:
+def swap_heads(arrays: Iterable[Any], layout: str = "bhsd") -> list[Any]:
     """Arrays of (batch, n, heads, dim) from those of the layout, or arrays of the layout from them."""
     return [x if layout == "bshd" else np.asarray(x).swapaxes(1, 2) for x in arrays]
 
@@ -54,8 +54,9 @@ def added_mask(mask: Any, query: Any, key: Any, dtype: Any) -> Any:
     return full_mask(array, query, key)
 
 
-def heads_agree(query: Any, key: Any, value: Any, enable_gqa: bool) -> None:
+def heads_agree(arrays: Iterable[Any], enable_gqa: bool = False) -> None:
     """Refuse batches that differ, and fewer heads of the keys where they are not asked to be shared."""
+    query, key, value = arrays
     if len({x.shape[0] for x in (query, key, value)}) > 1:
         raise NotImplementedError("one batch size only")
     if key.shape[1] != value.shape[1] or (key.shape[1] != query.shape[1] and not enable_gqa):
@@ -76,3 +77,9 @@ def sink_logits(normalizer: Any, heads: int, dtype: Any) -> Any:
     if np.ndim(logits) > 1:
         raise NotImplementedError("no sinks of rows")
     return np.broadcast_to(logits, heads).astype(dtype)
+
+
+def widths_agree(key: Any, value: Any) -> None:
+    """Refuse values of another width than the keys'."""
+    if key.shape[-1] != value.shape[-1]:
+        raise NotImplementedError("no values but those as wide as keys")

@@ -12,11 +12,11 @@ from ._engine import Engine, refuse
 
 
 def _attend(query: Any, key: Any, value: Any, *, attn_mask: Any = None, **rest: Any) -> Any:
+    refuse(rest, query, key, value)
+    heads_agree((query, key, value))
     import equinox
     import jax
 
-    refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
     _, heads, _, width = query.shape
     if key.shape[-1] != width:
         raise NotImplementedError("queries and keys of one width")
@@ -31,7 +31,7 @@ def _attend(query: Any, key: Any, value: Any, *, attn_mask: Any = None, **rest: 
         key=jax.random.key(0),
     )
     layer = jax.tree.map(lambda x: jax.numpy.eye(len(x), dtype=x.dtype) if equinox.is_array(x) else x, layer)
-    texts = [x.reshape(*x.shape[:2], -1) for x in swap_heads((query, key, value), None)]
+    texts = [x.reshape(*x.shape[:2], -1) for x in swap_heads((query, key, value))]
     if attn_mask is not None:
         texts.append(full_mask(attn_mask, query, key))
     output = np.asarray(jax.vmap(layer)(*map(jax.numpy.asarray, texts)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import heads_agree
+from ._calls import heads_agree, widths_agree
 from ._engine import Engine, refuse
 
 
@@ -21,14 +21,15 @@ def _attend(
     key_lengths: Any = None,
     **rest: Any,
 ) -> Any:
-    import flash_attention_jax as package
-    import jax
-
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
+    widths_agree(key, value)
+    heads_agree((query, key, value))
     n_keys = key.shape[2]
     if is_causal and (attn_mask is not None or key_lengths is not None):
         raise NotImplementedError("no causal mask with another")
+    import flash_attention_jax as package
+    import jax
+
     arrays = [jax.numpy.asarray(x) for x in (query, key, value)]
     if is_causal:
         attend = package.causal_flash_attention

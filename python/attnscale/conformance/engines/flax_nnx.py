@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ._calls import swap_heads
+from ._calls import swap_heads, widths_agree
 from ._engine import Engine, refuse
 from .jax_nn import gradients, mask_and_bias
 
@@ -20,12 +20,14 @@ def _attend(
     is_causal: bool = False,
     attn_mask: Any = None,
     enable_gqa: bool = False,
-    layout: str | None = None,
+    layout: str = "bhsd",
     **rest: Any,
 ) -> Any:
+    refuse(rest, query, key, value)
+    if not dropout_rate:
+        widths_agree(key, value)
     from flax import nnx
 
-    refuse(rest, query, key, value)
     call = partial(
         nnx.dot_product_attention,
         **mask_and_bias(attn_mask),

@@ -109,7 +109,7 @@ def _library() -> dict[str, Any]:
 def _checked(arrays: tuple[Any, ...], enable_gqa: bool, rest: dict[str, Any]) -> None:
     """Refuse what ends the process."""
     refuse(rest, *arrays)
-    heads_agree(*arrays, enable_gqa)
+    heads_agree(arrays, enable_gqa)
     query, key, value = arrays
     if not all(x.size for x in arrays):
         raise NotImplementedError("no arrays without numbers")

@@ -12,11 +12,11 @@ from ._engine import Engine, refuse
 
 
 def _attend(query: Any, key: Any, value: Any, *, attn_mask: Any = None, **rest: Any) -> Any:
+    refuse(rest, query, key, value)
+    heads_agree((query, key, value))
     import haiku
     import jax
 
-    refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
     _, heads, n_queries, width = query.shape
 
     def layer(*texts: Any) -> Any:
@@ -26,7 +26,7 @@ def _attend(query: Any, key: Any, value: Any, *, attn_mask: Any = None, **rest: 
             heads, w_init=haiku.initializers.Identity(), with_bias=False, **sizes
         )(*texts)
 
-    texts = [x.reshape(*x.shape[:2], -1) for x in swap_heads((query, key, value), None)]
+    texts = [x.reshape(*x.shape[:2], -1) for x in swap_heads((query, key, value))]
     if attn_mask is not None:
         mask = np.asarray(attn_mask)
         texts.append(mask.reshape((1,) * (4 - mask.ndim) + mask.shape))

@@ -27,7 +27,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, False)
+    heads_agree((query, key, value))
     given = {"q": query, "k": key, "v": value}
     if not all(x.size for x in given.values()):
         raise NotImplementedError("no arrays without numbers")
@@ -80,7 +80,6 @@ def _text(types: dict[str, str], results: dict[str, str], scale: str) -> str:
             lines.append(f"  %{name}_first = arith.constant {ends[name]} : f32")
             filled = f"linalg.fill ins(%{name}_first : f32) outs(%{name}_empty : {kind}) -> {kind}"
             lines.append(f"  %{name}_filled = {filled}")
-    score = "f32" if online else types["s"]
     outs = ", ".join(f"%{name}_{'filled' if online else 'empty'}" for name in results)
     given = ", ".join("%scale" if name == "s" else f"%{name}" for name in order)
     kinds = ", ".join(results.values())
@@ -93,8 +92,8 @@ def _text(types: dict[str, str], results: dict[str, str], scale: str) -> str:
             f"  %found{f':{len(results)}' if online else ''} = iree_linalg_ext.{'online_' * online}attention",
             f"    <{{indexing_maps = [{maps_of}]}}>",
             f"    ins({given} : {', '.join(types[name] for name in order)}) outs({outs} : {kinds}) {{",
-            f"    ^bb0(%score: {score}):",
-            f"      iree_linalg_ext.yield %score : {score}",
+            "    ^bb0(%score: f32):",
+            "      iree_linalg_ext.yield %score : f32",
             f"    }} -> {kinds}",
             f"  return {values} : {kinds}",
             "}",

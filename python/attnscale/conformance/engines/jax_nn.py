@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import one_number, swap_heads, two_sides
+from ._calls import one_number, swap_heads, two_sides, widths_agree
 from ._engine import Engine, refuse
 
 
@@ -23,12 +23,13 @@ def _attend(
     window: Any = None,
     key_lengths: Any = None,
     enable_gqa: bool = False,
-    layout: str | None = None,
+    layout: str = "bhsd",
     **rest: Any,
 ) -> Any:
+    refuse(rest, query, key, value)
+    widths_agree(key, value)
     import jax
 
-    refuse(rest, query, key, value)
     lengths = None if key_lengths is None else np.broadcast_to(key_lengths, len(query)).astype(np.int32)
     call = partial(
         jax.nn.dot_product_attention,
@@ -56,7 +57,7 @@ def mask_and_bias(attn_mask: Any) -> dict[str, Any]:
     return {"bias" if np.asarray(attn_mask).dtype.kind == "f" else "mask": attn_mask}
 
 
-def gradients(attend: Any, arrays: list[Any], grad: Any, layout: str | None) -> list[Any]:
+def gradients(attend: Any, arrays: list[Any], grad: Any, layout: str = "bhsd") -> list[Any]:
     """Gradients of the output in the layout of the call."""
     import jax
 
@@ -65,7 +66,7 @@ def gradients(attend: Any, arrays: list[Any], grad: Any, layout: str | None) -> 
     return swap_heads(back(jax.numpy.asarray(given)), layout)
 
 
-def _lse_gradients(call: Any, arrays: list[Any], lse: Any, grad: Any, layout: str | None) -> list[Any]:
+def _lse_gradients(call: Any, arrays: list[Any], lse: Any, grad: Any, layout: str) -> list[Any]:
     """Gradients of the lse in the query and the key; its rows are (batch, n, heads)."""
     import jax
 

@@ -24,8 +24,6 @@ def _attend(
     enable_gqa: bool = False,
     **rest: Any,
 ) -> Any:
-    import mlx.core as mx
-
     refuse(rest, query, key, value)
     arrays = (query, key, value)
     if not all(x.size for x in arrays):
@@ -34,11 +32,13 @@ def _attend(
         raise NotImplementedError("no causal mask but that of the last key")
     if (is_causal or causal) and attn_mask is not None:
         raise NotImplementedError("one argument for a mask and for causality")
+    sinks = sink_logits(normalizer, query.shape[1], query.dtype)
+    factor = one_number(scale)
+    import mlx.core as mx
+
     mask = "causal" if is_causal or causal else None
     if attn_mask is not None:
         mask = _array(mask_of(attn_mask, query.dtype))
-    factor = one_number(scale)
-    sinks = sink_logits(normalizer, query.shape[1], query.dtype)
     given = [_array(x) for x in arrays]
     width = query.shape[-1] ** -0.5 if factor is None else factor
     sinks = None if sinks is None else _array(sinks)

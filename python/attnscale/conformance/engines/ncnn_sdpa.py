@@ -22,7 +22,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, enable_gqa)
+    heads_agree((query, key, value), enable_gqa)
     if query.dtype != np.float32:
         raise NotImplementedError("arrays of float32 only")
     if not all(x.size for x in (query, key, value)):

@@ -30,7 +30,7 @@ def _attend(
     softcap: Any = None,
     is_causal: bool = False,
     causal: Any = None,
-    layout: str | None = None,
+    layout: str = "bhsd",
     enable_gqa: bool = False,
     **options: Any,
 ) -> Any:
@@ -39,7 +39,7 @@ def _attend(
     if causal not in (None, "bottom_right") or (is_causal and masks["key_lengths"] is not None):
         raise NotImplementedError("no causal mask from the first key beside lengths, none from another")
     arrays = (query, key, value)
-    heads_agree(*((x.swapaxes(1, 2) for x in arrays) if layout == "bshd" else arrays), enable_gqa)
+    heads_agree((x.swapaxes(1, 2) for x in arrays) if layout == "bshd" else arrays, enable_gqa)
     numbers = {"scale": one_number(scale), "softcap": softcap}
     attributes: dict[str, Any] = {name: float(x) for name, x in numbers.items() if x is not None}
     attributes["is_causal"] = int(is_causal or causal is not None)
@@ -49,7 +49,8 @@ def _attend(
         inputs = {name: x.reshape(*x.shape[:2], -1) for name, x in inputs.items()}
     n_keys = key.shape[1 if layout == "bshd" else 2]
     inputs |= _masks(len(query), n_keys, query.dtype, causal=causal, **masks)
-    output, found = None, {}
+    output: Any = None
+    found = {}
     for mode in modes:
         output, found[mode] = _run(session, inputs, attributes | {"qk_matmul_output_mode": mode})
     if layout == "bshd":

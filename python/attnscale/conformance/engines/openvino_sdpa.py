@@ -26,6 +26,8 @@ def _attend(
     refuse(rest, query, key, value)
     if len({x.shape[:2] for x in (query, key, value)}) > 1:
         raise NotImplementedError("heads and batches that agree")
+    if not key.shape[2]:
+        raise NotImplementedError("no call without keys")
     sinks = sink_logits(normalizer, query.shape[1], query.dtype)
     given = [query, key, value]
     if attn_mask is not None:

@@ -20,12 +20,12 @@ def _attend(
     attn_mask: Any = None,
     scale: Any = None,
     enable_gqa: bool = False,
-    layout: str | None = None,
+    layout: str = "bhsd",
     **rest: Any,
 ) -> Any:
+    refuse(rest, query, key, value)
     from paddle.nn.functional import scaled_dot_product_attention
 
-    refuse(rest, query, key, value)
     factor = one_number(scale)
     arrays = [_tensor(np.ascontiguousarray(x)) for x in swap_heads((query, key, value), layout)]
     mask = None if attn_mask is None else _tensor(mask_of(attn_mask, query.dtype))

@@ -21,9 +21,9 @@ def _attend(
     enable_gqa: bool = False,
     **rest: Any,
 ) -> Any:
+    refuse(rest, query, key, value)
     from tinygrad import Context
 
-    refuse(rest, query, key, value)
     mask = [] if attn_mask is None else [mask_of(attn_mask, query.dtype)]
     given = {"is_causal": is_causal, "enable_gqa": enable_gqa}
     with Context(DEV="PYTHON"):

@@ -29,7 +29,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
-    heads_agree(query, key, value, enable_gqa)
+    heads_agree((query, key, value), enable_gqa)
     if not all(x.size for x in (query, key, value)):
         raise NotImplementedError("no arrays without numbers")
     if causal not in (None, "bottom_right") or (is_causal and query.shape[2] != key.shape[2]):

@@ -21,20 +21,20 @@ def _attend(
     causal: Any = None,
     attn_mask: Any = None,
     scale: Any = None,
-    layout: str | None = None,
+    layout: str = "bhsd",
     **rest: Any,
 ) -> Any:
-    import tvm
-
     refuse(rest, query, key, value)
     given = [np.ascontiguousarray(x) for x in swap_heads((query, key, value), layout)]
-    heads_agree(*(x.swapaxes(1, 2) for x in given), False)
+    heads_agree(x.swapaxes(1, 2) for x in given)
     if not all(x.size for x in given):
         raise NotImplementedError("no arrays without numbers")
     if causal not in (None, "bottom_right"):
         raise NotImplementedError("causal masks from the first key or to the last one")
     if attn_mask is not None:
         given.append(_bias(attn_mask, query))
+    import tvm
+
     alignment = "TopLeft" if is_causal else "BottomRight" if causal else None
     types = tuple((x.shape, x.dtype.name) for x in given)
     function = _compiled(types, one_number(scale), alignment)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Questions to an engine that documents leave open, each a few tiny calls with arrays of a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..._base.checks import choose, shown
+from .. import engines
+from . import _beside, _causal, _empty, _masks, _numbers
+from ._asked import Answer, Asked, Question, answer
+
+__all__ = ["QUESTIONS", "Answer", "Question", "ask"]
+
+#: Every question by its name, in the order in which they are shown.
+QUESTIONS: dict[str, Question] = {
+    each.name: each
+    for module in (_empty, _masks, _causal, _numbers, _beside)
+    for each in vars(module).values()
+    if isinstance(each, Question)
+}
+_DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+def ask(
+    engine: str | Callable[..., Any], *, dtype: str = "float32", names: Sequence[str] | None = None
+) -> dict[str, Answer]:
+    """Ask an engine what it does where no answer is right.
+
+    Parameters
+    ----------
+    engine : str or callable
+        As for :func:`check`.
+    dtype : {"float32", "float64", "float16", "bfloat16"}, default "float32"
+        Type of the arrays, but for questions about 16 bits, which choose their own; bfloat16 needs ml_dtypes.
+    names : sequence of str, optional
+        Names of questions; by default all of ``QUESTIONS``.
+
+    Returns
+    -------
+    dict of str to Answer
+
+    Raises
+    ------
+    TypeError
+        If engine is neither a name nor a function.
+    ValueError
+        If dtype, one of the names, or the name of the engine is unknown.
+
+    Examples
+    --------
+    >>> import attnscale as at
+    >>> found = at.conformance.ask(at.attention, names=["no_keys_boolean", "causal_fewer"])
+    >>> found["no_keys_boolean"].says, found["causal_fewer"].says
+    ('0', 'first keys')
+    """
+    attend = engines.find_engine(engine) if isinstance(engine, str) else engine
+    if not callable(attend):
+        raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
+    choose("dtype", dtype, _DTYPES)
+    chosen = [QUESTIONS[choose("names", name, tuple(QUESTIONS))] for name in names or QUESTIONS]
+    return {each.name: answer(each, Asked(attend, dtype)) for each in chosen}

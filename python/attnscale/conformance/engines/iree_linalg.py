@@ -45,14 +45,11 @@ def _attend(
     results = _results(arrays, online)
     function = _compiled(_text(types, results, number))
     found = function(*arrays.values())
-    output, *rows = [np.array(x) for x in (found if online else [found])]
-    if online:
-        highest, total = rows
-        with np.errstate(divide="ignore", invalid="ignore"):
-            output, lse = output / total[..., None], highest + np.log(total)
-        rows = [x.reshape(query.shape[:3]) for x in (highest, lse)]
-    output = output.reshape(*query.shape[:3], -1)
-    return dict(zip(("output", "max_score", "lse"), (output, *rows), strict=False))
+    if not online:
+        return np.array(found).reshape(*query.shape[:3], -1)
+    output, highest, total = (np.array(x).reshape(*query.shape[:3], -1) for x in found)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {"output": output / total, "max_score": highest[..., 0]}
 
 
 def _tensor(shape: tuple[int, ...], dtype: Any) -> str:
@@ -131,5 +128,5 @@ IREE_ONLINE = Engine(
     run_with="3.13.0",
     attend=partial(_attend, online=True),
     requirements=_REQUIREMENTS,
-    notes="As iree. The output is the accumulator over the sum, and lse the maximum plus ln of the sum.",
+    notes="As iree. The output is the accumulator over the sum of exponentials.",
 )

@@ -10,6 +10,9 @@ import numpy as np
 from ._calls import mask_of
 from ._engine import Engine, refuse
 
+#: Largest number of products of queries and keys, number by number: the device is slow.
+_LARGEST = 20_000
+
 
 def _attend(
     query: Any,
@@ -22,21 +25,15 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
+    if query.size * key.shape[2] > _LARGEST:
+        raise NotImplementedError("no large calls in Python")
     from tinygrad import Context
 
     mask = [] if attn_mask is None else [mask_of(attn_mask, query.dtype)]
-    given = {"is_causal": is_causal, "enable_gqa": enable_gqa}
     with Context(DEV="PYTHON"):
         q, k, v, *masks = map(_tensor, (query, key, value, *mask))
-        output = _numbers(q.scaled_dot_product_attention(k, v, *masks, **given))
-
-    def gradients(grad: Any) -> list[Any]:
-        with Context(DEV="PYTHON"):
-            result = q.scaled_dot_product_attention(k, v, *masks, **given)
-            total = (result * _tensor(np.asarray(grad, query.dtype))).sum()
-            return [_numbers(x) for x in total.gradient(q, k, v)]
-
-    return {"output": output, "gradients": gradients}
+        attend = q.scaled_dot_product_attention
+        return _numbers(attend(k, v, *masks, is_causal=is_causal, enable_gqa=enable_gqa))
 
 
 def _tensor(array: Any) -> Any:

@@ -132,6 +132,22 @@ def test_failures_and_refusals_are_part_of_the_report() -> None:
     assert "out of registers: " in str(report)
 
 
+def test_an_error_that_documents_announce_is_no_error() -> None:
+    def attend(*arrays: Any, **options: Any) -> Any:
+        if "window" in options:
+            raise RuntimeError("windows are for others (see the manual)")
+        return ours(*arrays, **options)[0]
+
+    record = {"call": "f", "package": "attnscale", "run_with": "1.0", "attend": attend}
+    plain = at.conformance.engines.Engine(name="plain", **record)
+    kind = at.conformance.engines.Engine(name="kind", refusals=("windows are for others",), **record)
+    assert "window" in at.conformance.check(plain).errors
+    report = at.conformance.check(kind)
+    assert not report.errors
+    assert report.not_served["window"].why.startswith("refused, as its documents say: windows are")
+    assert str(report).startswith(f"kind {at.__version__}: ")
+
+
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="engine must be a function or the name of an engine, got 3"):
         at.conformance.check(3)  # type: ignore[arg-type]
@@ -252,6 +268,8 @@ def test_the_page_says_what_engines_for_inference_do(name: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     if f"{name} {engine.installed}" not in page:
         pytest.skip(f"the page is not about {name} {engine.installed}")
-    report = at.conformance.check(engine)
+    report = at.conformance.check(name, seed=0)
     counts = f"{len(report.right)} right, {len(report.wrong)} wrong, {len(report.errors)} errors"
-    assert re.search(rf"{name} {engine.installed}\D[^`]*(```text\n)?{counts}", page)
+    told = re.search(rf"{name} {engine.installed}: {counts}[^`\n]*\n((?:  .*\n)*)", page)
+    assert told is not None
+    assert set(told[1].splitlines()) - {"  ..."} <= set(str(report).splitlines())

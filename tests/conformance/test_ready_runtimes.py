@@ -88,6 +88,22 @@ def test_normalizers_but_sinks_of_heads_are_refused(name: str) -> None:
         find_engine(name)(*arrays(), normalizer=at.normalizers.Sink(np.zeros((2, 5))))
 
 
+@pytest.mark.parametrize("name", ["jax", "jax-pallas", "flax", "flash-attention-jax"])
+def test_values_of_another_width_are_refused(name: str) -> None:
+    query, key, value = arrays()
+    with pytest.raises(NotImplementedError, match="as wide as keys"):
+        find_engine(name)(query, key, value[..., :5])
+
+
+def test_a_causal_operator_refuses_the_rest() -> None:
+    attend = find_engine("onnxruntime-gqa")
+    calls: list[tuple[int, int, dict[str, Any]]] = [(5, 5, {}), (3, 5, {"is_causal": True})]
+    calls += [(5, 3, {"causal": "bottom_right"}), (5, 5, {"causal": 1}), (1, 5, {"is_causal": True})]
+    for n_queries, n_keys, options in calls:
+        with pytest.raises(NotImplementedError, match="always causal"):
+            attend(*arrays(n_queries, n_keys), **options)
+
+
 @pytest.mark.parametrize("name", ["mlx", "ncnn", "ggml", "onnxruntime-mha", "tvm", "iree", "tract"])
 def test_arrays_without_numbers_are_refused(name: str) -> None:
     with pytest.raises(NotImplementedError, match="without numbers"):

@@ -142,7 +142,21 @@ def kept(query: Any, key: Any, value: Any, **options: Any) -> Any:
         return (weight / weight.sum(-1, keepdims=True)) @ value.astype(np.float64)
 
 
+def mask_lost(*arrays: Any, **options: Any) -> Any:
+    if options.get("is_causal") or "causal" in options:
+        options.pop("attn_mask", None)
+    return ours(*arrays, **options)
+
+
+def causal_lost(*arrays: Any, **options: Any) -> Any:
+    if "attn_mask" in options:
+        options = {name: x for name, x in options.items() if "causal" not in name}
+    return ours(*arrays, **options)
+
+
 ENGINES: dict[str, tuple[Attend, str]] = {
+    "mask beside causal": (mask_lost, "attn_mask is not read beside a causal mask"),
+    "causal beside mask": (causal_lost, "a causal mask is not read beside attn_mask"),
     "keys twice": (keys_twice, "keys from 128 on count twice"),
     "last block": (last_block_lost, "an incomplete last block of 64 keys is lost"),
     "scale 0": (nan_at_scale_0, "NaN at scale 0, causal"),

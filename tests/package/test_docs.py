@@ -86,8 +86,9 @@ def test_how_to_code_runs(page, monkeypatch, tmp_path):
 
 
 MODULES = (
-    *("audit", "conformance", "datasets", "experiments", "jax", "laws", "montecarlo", "normalizers", "plot"),
-    *("probe", "reference", "theory", "torch", "torch.nn", "variants", "variants.score_functions"),
+    *("audit", "conformance", "conformance.engines", "datasets", "experiments", "jax", "laws", "montecarlo"),
+    *("normalizers", "plot", "probe", "reference", "theory", "torch", "torch.nn", "variants"),
+    "variants.score_functions",
 )
 
 

@@ -52,10 +52,9 @@ def run(options: argparse.Namespace) -> Answer:
         raise InputError("give the name of an engine; attnscale conformance --list shows them")
     with bad_input():
         chosen = [conformance.engines.find_engine(name) for name in options.engines]
-    for engine in chosen:
-        if engine.installed is None:
-            needed = " ".join(engine.requirements) or f"{engine.package}=={engine.run_with}"
-            raise InputError(f"{engine.name}: {engine.package} is not installed: pip install {needed}")
+    with bad_input("", ModuleNotFoundError):
+        for engine in chosen:
+            engine.need()
     found = [_run(engine, options) for engine in chosen]
     return Answer(
         "\n\n".join(map(_text, found)),
@@ -139,22 +138,12 @@ def _rows(found: _Found) -> list[dict[str, Any]]:
 
 
 def _content(found: _Found) -> dict[str, Any]:
-    outcomes = {
-        name: {
-            "kind": each.kind,
-            "difference": each.difference,
-            "why": each.why,
-            "statistics": {of: vars(judged) for of, judged in each.statistics.items()},
-        }
-        for name, each in found.report.outcomes.items()
-    }
     return {
+        **found.report.to_dict(),
         "engine": found.engine.name,
         "package": found.engine.package,
         "version": found.engine.installed,
         "call": found.engine.call,
-        "seed": found.report.seed,
         "report": str(found.report).splitlines(),
-        "cases": outcomes,
         "answers": {name: vars(each) for name, each in found.answers.items()},
     }

@@ -96,7 +96,7 @@ class Case(NamedTuple):
         """Query, key and value in float64, each of other numbers; `draw` takes a shape and `seed=`."""
         shapes = {"query": self.query, "key": self.key, "value": self.value}
         drawn: dict[str, Any] = {
-            name: None if shape is None else (draw or _draw)(*shape, seed=1 + i)
+            name: None if shape is None else (draw or _draw)(*shape, seed=1 + 5 * i)
             for i, (name, shape) in enumerate(shapes.items())
         }
         for name, place, number in self.edits:

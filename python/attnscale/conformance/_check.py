@@ -15,7 +15,7 @@ from ._call import Case
 from ._drawn import draw_cases
 from ._report import Conformance
 from ._verdict import outcomes
-from .engines import find_engine
+from .engines import Engine, find_engine
 
 #: Largest allowed error of an output, in units of the row's mass.
 TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -76,12 +76,14 @@ def check(
     --------
     >>> import attnscale as at
     >>> print(at.conformance.check(lambda q, k, v, **options: at.attention(q, k, v, **options), seed=0))
-    229 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05, seed 0)
+    219 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05, seed 0)
       lse: none returned
     """
     attend = find_engine(engine) if isinstance(engine, str) else engine
     if not callable(attend):
         raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
+    if isinstance(attend, Engine):
+        attend.need()
     for name, given in (("dtype", dtype), ("passed_as", passed_as or dtype)):
         choose(name, given, tuple(TOLERANCES))
     allowed = TOLERANCES[dtype] if tolerance is None else number("tolerance", tolerance)
@@ -90,7 +92,8 @@ def check(
     drawn = _read_seed(seed)
     chosen = draw_cases(drawn) if cases is None else dict(cases)
     asked = ask_twice(Question(attend, dtype, passed_as or dtype, allowed, drawn), chosen)
-    return Conformance(outcomes(asked), allowed, drawn, chosen)
+    label = f"{attend.name} {attend.installed}" if isinstance(attend, Engine) else ""
+    return Conformance(outcomes(asked), allowed, drawn, chosen, label)
 
 
 def _read_seed(seed: Any) -> int:

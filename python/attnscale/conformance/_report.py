@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from .._base.text import grouped, some_of
+from .._core import __version__, simd_level
 from ..exact.lse import LseConvention, departures, engines_of
 from ._call import Case
 from ._statistics import StatisticOutcome
@@ -64,12 +65,15 @@ class Conformance:
         Seed of the cases, their order and their numbers: ``check(engine, seed=report.seed)`` repeats them.
     cases : dict of str to Case
         The calls, by name.
+    engine : str
+        Name and version of a ready adapter's package; "" for a function.
     """
 
     outcomes: Mapping[str, Outcome]
     tolerance: float
     seed: int = 0
     cases: Mapping[str, Case] = field(default_factory=dict)
+    engine: str = ""
 
     def _of(self, kind: Kind) -> dict[str, Outcome]:
         return {name: each for name, each in self.outcomes.items() if each.kind == kind}
@@ -117,7 +121,8 @@ class Conformance:
     def __str__(self) -> str:
         counts = f"{len(self.right)} right, {len(self.wrong)} wrong, {len(self.errors)} errors, "
         how = f"(tolerance {self.tolerance:.0e}, seed {self.seed})"
-        lines = [f"{counts}{len(self.not_served)} not served {how}"]
+        of = f"{self.engine}: " if self.engine else ""
+        lines = [f"{of}{counts}{len(self.not_served)} not served {how}"]
         told = {name: each.why or "not explained" for name, each in (self.wrong | self.errors).items()}
         alike = grouped(told, told.__getitem__)
         for reason, names in sorted(alike.items(), key=lambda item: -len(item[1])):
@@ -169,11 +174,18 @@ class Conformance:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data for JSON."""
         outcomes = {
-            name: {"kind": each.kind, "difference": _plain(each.difference), "why": each.why}
+            name: {
+                "kind": each.kind,
+                "difference": _plain(each.difference),
+                "why": each.why,
+                "statistics": {of: {"kind": x.kind, "says": x.says} for of, x in each.statistics.items()},
+            }
             for name, each in sorted(self.outcomes.items())
         }
         lse = None if self.lse is None else str(self.lse)
-        return {"seed": self.seed, "tolerance": self.tolerance, "lse": lse, "outcomes": outcomes}
+        by = {"attnscale": __version__, "simd_level": simd_level()}
+        how = {"engine": self.engine, "seed": self.seed, "tolerance": self.tolerance}
+        return {**by, **how, "lse": lse, "slips": list(self.slips), "cases": outcomes}
 
 
 def _size(difference: float) -> float:

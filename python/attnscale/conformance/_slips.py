@@ -195,6 +195,15 @@ def _is_boolean(d: Draft) -> bool:
     return _is_given(d, "attn_mask") and _mask(d).dtype == np.bool_
 
 
+def _ignore_mask(d: Draft) -> Any:
+    return _ignore("attn_mask", d)
+
+
+def _only_one(change: Change, d: Draft) -> Any:
+    """A mask that is lost where there are two."""
+    return _is_causal(d) and _is_given(d, "attn_mask") and change(d)
+
+
 def _inverted(d: Draft) -> Any:
     if not _is_boolean(d):
         return False
@@ -392,6 +401,8 @@ def _position_slips() -> Iterator[Slip]:
 
 def _mask_slips() -> Iterator[Slip]:
     yield Slip("attn_mask is not read", partial(_ignore, "attn_mask"))
+    yield Slip("attn_mask is not read beside a causal mask", partial(_only_one, _ignore_mask))
+    yield Slip("a causal mask is not read beside attn_mask", partial(_only_one, _not_causal))
     yield Slip("True in attn_mask hides a key", _inverted)
     yield Slip("a boolean attn_mask is added as 0 and 1", _added_as_numbers)
     yield Slip("a float attn_mask is read as boolean", partial(_read_as_boolean, lambda mask: mask > -1e4))

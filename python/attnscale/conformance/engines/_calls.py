@@ -77,3 +77,9 @@ def sink_logits(normalizer: Any, heads: int, dtype: Any) -> Any:
     if np.ndim(logits) > 1:
         raise NotImplementedError("no sinks of rows")
     return np.broadcast_to(logits, heads).astype(dtype)
+
+
+def widths_agree(key: Any, value: Any) -> None:
+    """Refuse values of another width than the keys'."""
+    if key.shape[-1] != value.shape[-1]:
+        raise NotImplementedError("no values but those as wide as keys")

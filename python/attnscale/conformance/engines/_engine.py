@@ -32,6 +32,9 @@ class Engine:
     requirements : tuple of str
         Pinned packages that ``make engines`` installs into a folder of their own. Empty: the packages for
         developing this one suffice.
+    refusals : tuple of str
+        Parts of messages of errors that the engine's own documents announce. Such a call is not served,
+        and no error.
     notes : str
         A word on what the adapter does beside the call, such as a copy of weights or a transposition.
     """
@@ -42,10 +45,16 @@ class Engine:
     run_with: str
     attend: Callable[..., Any]
     requirements: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
     notes: str = ""
 
     def __call__(self, query: Any, key: Any, value: Any, **options: Any) -> Any:
-        return self.attend(query, key, value, **options)
+        try:
+            return self.attend(query, key, value, **options)
+        except Exception as error:
+            if any(part in str(error) for part in self.refusals):
+                raise NotImplementedError(f"refused, as its documents say: {error}") from error
+            raise
 
     def need(self) -> None:
         """Raise ModuleNotFoundError if the package is absent."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import heads_agree
+from ._calls import heads_agree, widths_agree
 from ._engine import Engine, refuse
 
 
@@ -22,6 +22,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
+    widths_agree(key, value)
     heads_agree((query, key, value))
     n_keys = key.shape[2]
     if is_causal and (attn_mask is not None or key_lengths is not None):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ._calls import swap_heads
+from ._calls import swap_heads, widths_agree
 from ._engine import Engine, refuse
 from .jax_nn import gradients, mask_and_bias
 
@@ -24,6 +24,8 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
+    if not dropout_rate:
+        widths_agree(key, value)
     from flax import nnx
 
     call = partial(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import one_number, swap_heads, two_sides
+from ._calls import one_number, swap_heads, two_sides, widths_agree
 from ._engine import Engine, refuse
 
 
@@ -27,6 +27,7 @@ def _attend(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
+    widths_agree(key, value)
     import jax
 
     lengths = None if key_lengths is None else np.broadcast_to(key_lengths, len(query)).astype(np.int32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import heads_agree, one_number, swap_heads
+from ._calls import heads_agree, one_number, swap_heads, widths_agree
 from ._engine import Engine, refuse
 from .jax_nn import gradients
 
@@ -25,8 +25,9 @@ def _attend(
 ) -> Any:
     refuse(rest, query, key, value)
     heads_agree((query, key, value))
-    if not all(x.size for x in (query, key, value)) or value.shape[3] != query.shape[3]:
-        raise NotImplementedError("no arrays without numbers, and values as wide as keys")
+    widths_agree(key, value)
+    if not all(x.size for x in (query, key, value)):
+        raise NotImplementedError("no arrays without numbers")
     segments = None
     if document_ids is not None:
         if query.shape[2] != key.shape[2]:

@@ -73,6 +73,7 @@ def _group_query(
     value: Any,
     *,
     is_causal: bool = False,
+    causal: Any = None,
     attn_mask: Any = None,
     scale: Any = None,
     softcap: Any = None,
@@ -82,11 +83,7 @@ def _group_query(
     **rest: Any,
 ) -> Any:
     refuse(rest, query, key, value)
-    n = query.shape[2]
-    if not is_causal or key.shape[2] != n:
-        raise NotImplementedError("always causal, as many keys as queries")
-    inputs = _texts((query, key, value), enable_gqa)
-    inputs |= {"lengths": np.full(len(query), n - 1, np.int32), "total": np.array([n], np.int32)}
+    inputs = _prompt_and_cache(query, key, value, is_causal, causal, enable_gqa)
     attributes = {"num_heads": query.shape[1], "kv_num_heads": key.shape[1]}
     numbers = {"scale": one_number(scale), "softcap": softcap}
     attributes |= {name: float(x) for name, x in numbers.items() if x is not None}
@@ -97,12 +94,28 @@ def _group_query(
     sinks = sink_logits(normalizer, query.shape[1], query.dtype)
     if sinks is not None:
         inputs["sinks"] = sinks
-    slots = "q k v _ _ lengths total _ _ _ bias sinks"
+    slots = "q k v past_k past_v lengths total _ _ _ bias sinks"
     found = [
         _run("GroupQueryAttention", slots, ("y", "k1", "v1", "qk"), attributes | {"qk_output": of}, inputs)
         for of in (1, 2)
     ]
     return {"output": _heads(found[0][0], query), "scores": found[0][3], "weights": found[1][3]}
+
+
+def _prompt_and_cache(
+    query: Any, key: Any, value: Any, is_causal: bool, causal: Any, enable_gqa: bool
+) -> dict[str, Any]:
+    """The operator's arrays: keys before those of the queries are its cache, since it is always causal."""
+    n_keys, past = key.shape[2], key.shape[2] - query.shape[2]
+    is_served = causal or (is_causal and not past) or (query.shape[2] == 1 and not is_causal)
+    if causal not in (None, "bottom_right") or past < 0 or not is_served:
+        raise NotImplementedError("always causal to the last key, no fewer keys than queries")
+    inputs = _texts((query, key[:, :, past:], value[:, :, past:]), enable_gqa)
+    if past:
+        inputs |= {"past_k": np.ascontiguousarray(key[:, :, :past])}
+        inputs |= {"past_v": np.ascontiguousarray(value[:, :, :past])}
+    lengths = np.full(len(query), n_keys - 1, np.int32)
+    return inputs | {"lengths": lengths, "total": np.array([n_keys], np.int32)}
 
 
 def _heads(output: Any, query: Any) -> Any:
@@ -128,5 +141,5 @@ ONNXRUNTIME_GQA = Engine(
     run_with="1.32.0",
     attend=_group_query,
     requirements=REQUIREMENTS_OF_RUNTIME,
-    notes="A prompt, run for scores and for weights. The left end of a window is local_window_size.",
+    notes="Run for scores and for weights; the first keys are a cache. local_window_size is the left end.",
 )

@@ -67,6 +67,7 @@ TORCH = Engine(
     package="torch",
     run_with="2.13.0",
     attend=_attend,
+    refusals=("Explicit attn_mask should not be set when is_causal=True",),
 )
 
 FUSED = Engine(

@@ -27,6 +27,7 @@ def _attend(
 ) -> Any:
     import warnings
 
+    import torch
     from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
     hiding = ("is_causal", "causal", "window", "key_lengths", "document_ids")
@@ -54,7 +55,7 @@ def _attend(
         output, aux = flex_attention(q, k, v, score, block, return_aux=AuxRequest(lse=True), **options)
         return {"output": output, "lse": aux.lse}
 
-    with warnings.catch_warnings():
+    with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
         return run(call, query, key, value, differentiated=())  # it refuses gradients on a CPU
 

@@ -42,7 +42,10 @@ def _attend(
     }
 
 
-_REQUIREMENTS = ("flax==0.12.8", "absl-py==2.5.1", "msgpack==1.2.4", "optax==0.2.8", "treescope==0.1.10")
+_REQUIREMENTS = (
+    *("flax==0.12.8", "absl-py==2.5.1", "msgpack==1.2.4", "optax==0.2.8", "pyyaml==6.0.4", "rich==15.0.0"),
+    "treescope==0.1.10",
+)
 
 FLAX = Engine(
     name="flax",

@@ -137,7 +137,7 @@ def _reference(model: Any) -> Any:
     return ReferenceEvaluator(model)
 
 
-REQUIREMENTS = ("onnx==1.23.2", "protobuf==7.36.2", "typing-extensions==4.16.0")
+REQUIREMENTS = ("onnx==1.23.2", "protobuf==7.36.2")
 REQUIREMENTS_OF_RUNTIME = ("onnxruntime==1.32.0", "flatbuffers==25.12.19", "packaging==26.4", *REQUIREMENTS)
 
 ONNXRUNTIME = Engine(

@@ -59,6 +59,9 @@ PADDLE = Engine(
     package="paddlepaddle",
     run_with="3.3.1",
     attend=_attend,
-    requirements=("paddlepaddle==3.3.1", "protobuf==7.36.2"),
+    requirements=(
+        *("paddlepaddle==3.3.1", "httpx==0.28.1", "idna==3.20", "pillow==13.0.0", "protobuf==7.36.2"),
+        "safetensors==0.8.0",
+    ),
     notes="Arrays are transposed to (batch, n, heads, dim).",
 )

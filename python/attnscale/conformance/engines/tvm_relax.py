@@ -77,6 +77,6 @@ TVM = Engine(
     package="apache-tvm",
     run_with="0.27.0.post1",
     attend=_attend,
-    requirements=("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.15.post2", "typing-extensions==4.16.0"),
+    requirements=("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.15.post2"),
     notes="Arrays are transposed to (batch, n, heads, dim), and masks are given four axes.",
 )

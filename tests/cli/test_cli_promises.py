@@ -46,11 +46,12 @@ RUNS = {
 #: Commands that take too long or need a model or answers; only their start is tested.
 BEGUN = RUNS | {
     "compare": "compare a.npz b.npz",
+    "conformance": "conformance torch",
     "diagnose": "diagnose model --text book.txt",
     "probe": "probe read answers.jsonl",
 }
 FIGURES = {"out": b"\x89PNG", "out.pdf": b"%PDF", "out.svg": b"<?xml"}
-DRAWN = [name for name in BEGUN if name not in ("audit", "report")]
+DRAWN = [name for name in BEGUN if name not in ("audit", "report", "conformance")]
 
 
 @pytest.fixture(autouse=True)

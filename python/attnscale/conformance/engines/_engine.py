@@ -80,6 +80,15 @@ def refuse(options: Mapping[str, Any], *arrays: Any, axes: int = 4) -> None:
         raise NotImplementedError(f"arrays of {axes} axes only")
 
 
+def mask_of_axes(mask: Any, n_axes: int) -> Any:
+    """A mask with leading axes of length 1 added or left out; NotImplementedError if it has more axes."""
+    array = np.asarray(mask)
+    shape = (1,) * (n_axes - array.ndim) + array.shape
+    if any(length != 1 for length in shape[: len(shape) - n_axes]):
+        raise NotImplementedError(f"masks of {n_axes} axes")
+    return array.reshape(shape[len(shape) - n_axes :])
+
+
 def head_sinks(normalizer: Any, n_heads: int) -> Any:
     """The logit of the sink of each head; None without a sink. NotImplementedError for other normalizers."""
     found = normalizers.get("softmax" if normalizer is None else normalizer)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import run, to_torch
 
 
@@ -43,7 +43,7 @@ def _attend(
     start = n_keys - n_queries if not hides or causal == "bottom_right" else int(given)
     if start < 0 or start + n_queries > n_keys:
         raise NotImplementedError("queries that are among the keys of the cache")
-    mask = None if attn_mask is None else np.asarray(attn_mask)
+    mask = None if attn_mask is None else mask_of_axes(attn_mask, 2)
     if mask is not None and (hides or query.dtype != np.float32 or mask.dtype != np.float32):
         raise NotImplementedError("a mask of float32, without a causal one")
     if mask is not None and mask.shape != (n_queries, n_keys):

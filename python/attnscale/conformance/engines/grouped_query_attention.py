@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import mask_to_torch, run
 
 
@@ -33,9 +33,10 @@ def _attend(
         raise NotImplementedError("values as wide as keys")
     if query.shape[at] != key.shape[at] and not enable_gqa:
         raise NotImplementedError("fewer heads of keys only when they are shared")
-    mask = mask_to_torch(attn_mask, query)
-    if mask is not None:
-        if mask.ndim != 4 or mask.shape[1] != 1:
+    mask = None
+    if attn_mask is not None:
+        mask = mask_to_torch(mask_of_axes(attn_mask, 4), query)
+        if mask.shape[1] != 1:
             raise NotImplementedError("masks for all heads")
         mask = mask[:, 0]
     options = {"is_causal": is_causal or None, "mask": mask, "need_weights": True}

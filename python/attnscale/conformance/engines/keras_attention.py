@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 
 
 def _load(backend: str) -> Any:
@@ -72,9 +72,10 @@ def _attend_layer(
         raise NotImplementedError("one batch and one number of heads")
     options: dict[str, Any] = {"use_causal_mask": is_causal, "return_attention_scores": weights}
     if attn_mask is not None:
-        if np.ndim(attn_mask) != 4 or attn_mask.shape[1] != 1:
+        mask = mask_of_axes(attn_mask, 4)
+        if mask.shape[1] != 1:
             raise NotImplementedError("masks for all heads")
-        options["attention_mask"] = np.asarray(attn_mask)[:, 0]
+        options["attention_mask"] = mask[:, 0]
     if key_lengths is not None:
         lengths = np.broadcast_to(key_lengths, (batch,))
         options["key_mask"] = np.arange(key.shape[2]) < lengths[:, None]

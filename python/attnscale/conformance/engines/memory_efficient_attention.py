@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import mask_to_torch, run
 
 #: Chunks of the package's own sizes, which divide shorter lengths by being longer than they are.
@@ -24,10 +24,10 @@ def _attend(
     for length, chunk in ((query.shape[at], _QUERIES), (key.shape[at], _KEYS)):
         if length > chunk and length % chunk:
             raise NotImplementedError(f"lengths up to {chunk}, or multiples of it")
-    mask = mask_to_torch(attn_mask, query)
-    if mask is not None and (mask.ndim != 4 or mask.shape[1] not in (1, query.shape[3 - at])):
-        raise NotImplementedError("masks of four axes")
-    options = {} if mask is None else {"bias" if mask.is_floating_point() else "mask": mask}
+    options = {}
+    if attn_mask is not None:
+        mask = mask_to_torch(mask_of_axes(attn_mask, 4), query)
+        options["bias" if mask.is_floating_point() else "mask"] = mask
 
     def call(*arrays: Any) -> Any:
         if layout is None:

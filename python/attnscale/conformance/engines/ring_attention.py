@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import run, to_torch
 
 
@@ -19,6 +19,7 @@ def _attend(
     *,
     is_causal: bool = False,
     causal: Any = None,
+    attn_mask: Any = None,
     key_lengths: Any = None,
     softcap: float | None = None,
     enable_gqa: bool = False,
@@ -42,6 +43,13 @@ def _attend(
     if ring and (key.shape != value.shape or query.shape[3] != key.shape[3] or not n_keys):
         raise NotImplementedError("values as wide as keys, and at least one key")
     options: dict[str, Any] = {"causal": causal is not None}
+    if attn_mask is not None:
+        if key_lengths is not None:
+            raise NotImplementedError("a mask or lengths")
+        mask = mask_of_axes(attn_mask, 4)
+        if mask.shape[1:3] != (1, 1) or mask.dtype.kind == "f":
+            raise NotImplementedError("a mask of keys")
+        options["mask"] = to_torch(np.broadcast_to(mask[:, 0, 0], (query.shape[0], n_keys)))
     if key_lengths is not None:
         lengths = np.broadcast_to(key_lengths, query.shape[:1])
         options["mask"] = to_torch(np.arange(n_keys) < lengths[:, None])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import normalizers
-from ._engine import Engine, refuse
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import mask_to_torch, run
 
 
@@ -42,8 +42,10 @@ def _attend(
     if not isinstance(softmax, (normalizers.Softmax, normalizers.SoftmaxN)):
         raise NotImplementedError("no normalizer but softmax_n")
     n = getattr(softmax, "n", 0)
-    if flash and (n != int(n) or (attn_mask is not None and np.ndim(attn_mask) != 4)):
-        raise NotImplementedError("an n that is a number of keys, and masks of four axes")
+    if flash and n != int(n):
+        raise NotImplementedError("an n that is a number of keys")
+    if attn_mask is not None and (flash or np.asarray(attn_mask).dtype.kind == "f"):
+        attn_mask = mask_of_axes(attn_mask, 4 if flash else 2)
     options: dict[str, Any] = {"softmax_n_param": int(n) if flash else float(n)}
     options |= {"is_causal": causal is not None, "scale": None if scale is None else float(scale)}
 

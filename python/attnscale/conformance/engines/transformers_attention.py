@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, head_sinks, refuse
+from ._engine import Engine, head_sinks, mask_of_axes, refuse
 from ._torch import mask_to_torch, run, to_torch
 
 
@@ -48,11 +48,14 @@ def _call(
     heads, kv_heads = query.shape[1], key.shape[1]
     if len({x.shape[0] for x in (query, key, value)}) > 1 or kv_heads != value.shape[1] or np.ndim(scale):
         raise NotImplementedError("one scale, one batch, and as many heads of keys as of values")
-    if attn_mask is not None and (seen or np.ndim(attn_mask) != 4):
-        raise NotImplementedError("a mask has four axes and is the only one")
+    if attn_mask is not None and seen:
+        raise NotImplementedError("a mask is the only one")
     if kv_heads != heads and not enable_gqa:
         raise NotImplementedError("fewer heads of keys only when they are shared")
-    mask = _mask(kind, seen, query, key) if seen else mask_to_torch(attn_mask, query)
+    mask = _mask(kind, seen, query, key) if seen else None
+    if attn_mask is not None:
+        mask = mask_to_torch(mask_of_axes(attn_mask, 4), query)
+        mask = mask.expand(query.shape[0], -1, query.shape[2], key.shape[2])
     options = {"scaling": query.shape[3] ** -0.5 if scale is None else float(scale)}
     module = SimpleNamespace(num_key_value_groups=heads // max(kv_heads, 1), training=False)
     module.is_causal = "is_causal" in seen or "causal" in seen
@@ -143,7 +146,7 @@ _CALLS = {
     "flex_attention": "transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS['flex_attention']",
 }
 _NOTES = (
-    "A mask of four axes is handed over as it is. Causal masks, windows, lengths and packed texts are "
+    "A mask is handed over as it is. Causal masks, windows, lengths and packed texts are "
     "masks that the library makes; queries after the first key are those behind a cache. Nothing is compiled."
 )
 

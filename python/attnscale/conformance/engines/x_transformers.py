@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, head_sinks, refuse
+from ._engine import Engine, head_sinks, mask_of_axes, refuse
 from ._torch import mask_to_torch, run, to_torch
 
 
@@ -32,8 +32,7 @@ def _attend(
     from x_transformers.attend import Attend
 
     refuse(rest, query, key, value)
-    batch, heads, n_queries, _ = query.shape
-    n_keys = key.shape[2]
+    heads, n_queries, n_keys = query.shape[1], query.shape[2], key.shape[2]
     if causal is not None and key_lengths is not None:
         raise NotImplementedError("queries begin at one place in all texts")
     if is_causal and n_queries == n_keys:
@@ -42,13 +41,7 @@ def _attend(
         raise NotImplementedError("a causal mask of the last keys, and one scale")
     if flash and (softcap is not None or normalizer is not None):
         raise NotImplementedError("no soft-cap and no sink with flash=True")
-    mask, options = mask_to_torch(attn_mask, query), {}
-    if mask is not None:
-        if mask.ndim != 4 or key_lengths is not None:
-            raise NotImplementedError("a mask of four axes, or of lengths")
-        options["attn_bias" if mask.is_floating_point() else "mask"] = mask
-    if key_lengths is not None:
-        options["mask"] = to_torch(np.arange(n_keys) < np.broadcast_to(key_lengths, (batch,))[:, None])
+    options = _masks(attn_mask, key_lengths, query, n_keys)
     if key.shape[1] != heads and not enable_gqa:
         raise NotImplementedError("fewer heads of keys only when they are shared")
     sinks = head_sinks(normalizer, heads)
@@ -68,6 +61,19 @@ def _attend(
         return {"output": output, "weights": weights, "scores": between.qk_similarities}
 
     return run(call, query, key, value)
+
+
+def _masks(attn_mask: Any, key_lengths: Any, query: Any, n_keys: int) -> dict[str, Any]:
+    """The argument for a mask or for lengths."""
+    if key_lengths is not None:
+        if attn_mask is not None:
+            raise NotImplementedError("a mask or lengths")
+        lengths = np.broadcast_to(key_lengths, query.shape[:1])
+        return {"mask": to_torch(np.arange(n_keys) < lengths[:, None])}
+    if attn_mask is None:
+        return {}
+    mask = mask_to_torch(mask_of_axes(attn_mask, 4), query)
+    return {"attn_bias" if mask.is_floating_point() else "mask": mask}
 
 
 def _engine(name: str, flash: bool) -> Engine:

@@ -62,11 +62,15 @@ def _even(s: Sizes) -> dict[str, Case]:
     hidden = np.random.default_rng(s.seed).random((s.batch, N_HEADS, s.keys, s.keys)) > 0.3
     hidden[..., 0] = True
     bias = np.where(hidden, s.draw(*hidden.shape), -np.inf)
+    empty, empty_bias = hidden.copy(), bias.copy()
+    empty[0, :, 3], empty_bias[0, :, 3] = False, -np.inf
     options: Mapping[str, Mapping[str, Any]] = {
         "even": {},
         "even, causal": {"is_causal": True},
         "even, mask": {"attn_mask": hidden},
         "even, float mask": {"attn_mask": bias},
+        "even, rows without keys": {"attn_mask": empty},
+        "even, rows without keys by -inf": {"attn_mask": empty_bias},
         "even, causal + mask": {"is_causal": True, "attn_mask": hidden},
         "even, scale": {"scale": 0.75},
         "even, scale in an array": {"scale": np.array(0.75)},
@@ -78,6 +82,9 @@ def _even(s: Sizes) -> dict[str, Case]:
         "even, soft-cap, scale, float mask": {"softcap": 0.75, "scale": 0.75, "attn_mask": bias},
         "even, float mask and scale": {"scale": 0.25, "attn_mask": bias},
         "even, window": {"window": (3, 0)},
+        "even, window (3, 1)": {"window": (3, 1)},
+        "even, window (2, 2)": {"window": (2, 2)},
+        "even, window and causal": {"window": (3, 0), "is_causal": True},
         "even, sink": {"normalizer": f"sink(logits={[0.5, 1.0, -1.0, 2.0]})"},
         "even, sink and scale": {"normalizer": f"sink(logits={[2.5, 1.0, -1.0, 2.0]})", "scale": 0.75},
         "even, lengths": {"key_lengths": s.lengths + 1},
@@ -86,6 +93,11 @@ def _even(s: Sizes) -> dict[str, Case]:
     more = (s.batch, N_HEADS, s.keys + 2, 8)
     cases["even widths"] = Case({}, shape, more, more)
     cases["even widths, causal"] = Case({"is_causal": True}, shape, more, more)
+    for array in ("key", "value"):
+        edits = ((array, np.s_[..., 4, :], np.nan),)
+        seen = np.broadcast_to(np.arange(s.keys) != 4, (*shape[:2], s.keys, s.keys))
+        cases[f"even, NaN in a {array} behind a mask"] = Case({"attn_mask": seen}, shape, shape, shape, edits)
+        cases[f"even, NaN in a {array}, causal"] = Case({"is_causal": True}, shape, shape, shape, edits)
     return cases
 
 

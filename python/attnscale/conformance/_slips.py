@@ -102,6 +102,14 @@ def _cap_over_hidden(d: Draft) -> Any:
     return None
 
 
+def _cap_over_all(d: Draft) -> Any:
+    """A soft-cap of -inf is a number, whatever hides the key."""
+    if not _is_given(d, "softcap"):
+        return False
+    d.cap, d.hidden = "over the mask", -float(d.options["softcap"])
+    return None
+
+
 def _ignore(name: str, d: Draft) -> Any:
     given = d.options.pop(name, None)
     if name == "attn_mask":
@@ -181,6 +189,14 @@ def _first_text(name: str, d: Draft) -> Any:
         return False
     else:
         d.options[name] = np.broadcast_to(np.asarray(given)[:1], np.shape(given))
+    return None
+
+
+def _first_head(d: Draft) -> Any:
+    """The mask of one head for all."""
+    if not _is_given(d, "attn_mask") or np.ndim(_mask(d)) < 3 or np.shape(_mask(d))[-3] == 1:
+        return False
+    d.lets, d.added = (None if x is None else x[..., :1, :, :] for x in (d.lets, d.added))
     return None
 
 
@@ -329,6 +345,16 @@ def _incomplete_lost(block: int, d: Draft) -> Any:
     return _counted(0.0, n - n % block, d)
 
 
+def _overlapping(block: int, d: Draft) -> Any:
+    """A last block that ends with the keys, and begins within the one before."""
+    n = d.key.shape[-2]
+    if n <= block or n % block == 0:
+        return False
+    j = np.arange(n)
+    d.counts = np.where((j >= n - block) & (j < n // block * block), 2.0, 1.0)
+    return None
+
+
 def _rounded(name: str, d: Draft) -> Any:
     to = {"bfloat16": in_bfloat16, "float16": in_float16}[name]
     if d.dtype not in ("float32", "float64"):
@@ -365,6 +391,7 @@ def _scale_slips() -> Iterator[Slip]:
     yield Slip("softcap is not read", partial(_ignore, "softcap"))
     yield Slip("the soft-cap is applied over the mask", partial(_cap_at, "over the mask"))
     yield Slip("the soft-cap is applied over the mask: hidden keys keep exp(-cap)", _cap_over_hidden)
+    yield Slip("the soft-cap is applied over every mask: hidden keys keep exp(-cap)", _cap_over_all)
     yield Slip("the soft-cap is applied before the scale", partial(_cap_at, "before the scale"))
     yield Slip("the soft-cap does not divide", partial(_cap_at, "undivided"))
 
@@ -393,6 +420,7 @@ def _position_slips() -> Iterator[Slip]:
         "key_lengths count from the end", partial(_lengths_by, lambda at: at.j >= at.n_keys - at.lengths)
     )
     yield Slip("document_ids is not read", partial(_ignore, "document_ids"))
+    yield Slip("attn_mask of the first head holds for all", _first_head)
     for name in ("key_lengths", "document_ids", "attn_mask"):
         yield Slip(f"{name} of the first text holds for all", partial(_first_text, name))
     yield Slip("distance_bias is not read", partial(_ignore, "distance_bias"))
@@ -434,6 +462,10 @@ def _other_slips() -> Iterator[Slip]:
     for start in (64, 128, 256, 512, 1024, 2048, 4096):
         yield Slip(f"keys from {start} on count twice", partial(_counted, 2.0, start))
         yield Slip(f"keys from {start} on are lost", partial(_counted, 0.0, start))
+    for block in (64, 128, 256, 512, 1024, 2048):
+        yield Slip(
+            f"the last block of {block} keys begins too early: keys count twice", partial(_overlapping, block)
+        )
     for block in (16, 32, 64, 128, 256, 512, 1024):
         yield Slip(f"an incomplete last block of {block} keys is lost", partial(_incomplete_lost, block))
     for name in ("bfloat16", "float16"):

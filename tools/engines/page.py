@@ -171,11 +171,11 @@ class _Atlas:
         return f"{each['subject'].partition(',')[0].lower()}, {each['short']}"
 
     def changes(self) -> Iterator[str]:
-        """Answers that differ between the last two releases of an engine that were run."""
+        """Answers that differ between the last two releases that were run."""
         several = {
             name: [*x["releases"].items()][-2:] for name, x in self.engines.items() if len(x["releases"]) > 1
         }
-        yield "## Changed since the release before\n"
+        yield "## Changed since the earlier release that was run\n"
         if not several:
             yield "One release of each engine was run.\n"
         same = []

@@ -110,7 +110,8 @@ def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Map
     wanted = Predicted(truth.output, np.broadcast_to(empty, truth.output.shape[:-1]))
     made = Turn(asked.name, asked.case, arrays, of.dtype, found, wanted, of.allowed)
     if beside and not asked.turns:  # at once: functions of gradients may read the storage
-        asked.statistics = judge_statistics(asked.case, arrays, beside, of.allowed)
+        if made.is_right and not found[wanted.empty].any():  # those of another output follow from it
+            asked.statistics = judge_statistics(asked.case, arrays, beside, of.allowed)
         asked.lse = conventions_of(made, beside.get("lse"))
     asked.turns.append(made)
     asked.answers.append(raw)

@@ -40,7 +40,7 @@ class Outcome:
     lse_is_wrong : bool
         Whether an lse was returned that no convention explains.
     statistics : dict of str to StatisticOutcome
-        Judgement of what the engine returned beside the output, by name.
+        Judgement of what the engine returned beside the output, by name, where the output is right.
     """
 
     kind: Kind

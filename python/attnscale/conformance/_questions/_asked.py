@@ -171,9 +171,10 @@ def answer(asked: Question, engine: Asked) -> Answer:
 
 
 def _words(error: Exception) -> str:
-    """The first words of an error, without addresses and folders, which change from run to run."""
+    """The first words of an error, without addresses, folders and names of temporary files."""
     text = re.sub(r"0x[0-9a-fA-F]+", "0x...", " ".join(str(error).split()))
-    return re.sub(r"(/[\w.+-]+){2,}/", "", text)[:100].rstrip()
+    text = re.sub(r"\btmp\w{8}\b", "tmp", text)
+    return re.sub(r"(?<![\w.])(/[\w.+-]+)+/", "", text)[:100].rstrip()
 
 
 def cast(array: Any, dtype: str) -> Any:

@@ -28,7 +28,7 @@ _ROOM = 4
 def judge_gradients(call: Judged, given: Mapping[str, Any]) -> StatisticOutcome | None:
     """The outcome of the gradients of query, key and value, by a gradient of the output that is drawn.
 
-    None where scores are so large that a rounded lse, from which engines compute weights again, is too coarse.
+    None where a rounded lse, from which engines compute weights again, is too coarse for the scores.
     """
     size = np.abs(np.where(call.seen, call.stages["soft-capped, bias added"], 0)).max(initial=0)
     if size * _EPS > call.allowed:

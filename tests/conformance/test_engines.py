@@ -163,38 +163,26 @@ def test_bad_arguments_are_refused() -> None:
         at.conformance.check(ours, tolerance=-1)
 
 
-def served(rest: dict[str, Any], *arrays: Any) -> None:
-    """Refuse options that the engines below lack, and arrays with less than four axes."""
-    if any(x is not None and x is not False for x in rest.values()) or any(x.ndim != 4 for x in arrays):
-        raise NotImplementedError
+#: Conventions of the lse of ready adapters, and calls that they serve.
+LSE_OF = {
+    "torch-fused": ("torch_sdpa_cpu", ("even", "even, causal", "even, rows without keys by -inf")),
+    "torch-flex": ("flex_attention", ("plain", "mask", "window", "window + mask")),
+    "jax": ("jax", ("even", "even, causal", "even, rows without keys", "even, window (2, 2)")),
+}
 
 
 @pytest.mark.torch
-def test_scaled_dot_product_attention_of_torch() -> None:
-    torch = pytest.importorskip("torch")
-
-    def attend(*arrays: Any, is_causal: bool = False, attn_mask: Any = None, **rest: Any) -> Any:
-        served(rest, *arrays)
-        q, k, v = map(torch.from_numpy, arrays)
-        if q.shape[:2] != k.shape[:2] or v.shape != k.shape or is_causal:
-            raise NotImplementedError("the kernel that returns lse wants equal shapes")
-        mask = None if attn_mask is None else torch.from_numpy(np.ascontiguousarray(attn_mask))
-        if mask is not None and mask.dtype == torch.bool:
-            mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
-        if mask is not None and mask.dtype != q.dtype:
-            raise NotImplementedError
-        flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        output, lse = flash(q, k, v, 0.0, is_causal, attn_mask=mask)
-        return output, lse
-
-    square = {
-        name: case._replace(query=(2, 4, 7, 8), key=(2, 4, 9, 8), value=(2, 4, 9, 8))
-        for name, case in at.conformance.CASES.items()
-        if name in ("plain", "mask", "mask of queries")
-    }
-    report = at.conformance.check(attend, cases=square)
-    assert len(report.right) == 3, report
-    assert report.lse == LSE_CONVENTIONS["torch_sdpa_cpu"]
+@pytest.mark.jax
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("name", LSE_OF)
+def test_the_lse_of_an_engine_has_its_convention(name: str) -> None:
+    pytest.importorskip(name.partition("-")[0])
+    convention, names = LSE_OF[name]
+    cases = at.conformance.draw_cases(0)
+    report = at.conformance.check(name, cases={each: cases[each] for each in names}, seed=0)
+    assert report.lse == LSE_CONVENTIONS[convention], report
+    kinds = {"rows without keys hold the mean of values, not 0"} if name == "jax" else set()
+    assert {each.why for each in report.wrong.values()} == kinds
 
 
 @pytest.mark.torch
@@ -205,60 +193,6 @@ def test_the_page_says_what_pytorch_does(capsys: pytest.CaptureFixture[str]) -> 
     (code,) = (block for block in blocks if "def attend" in block)
     exec(compile(code, "check-an-engine.md", "exec"), {})
     assert f"```text\n{capsys.readouterr().out}```" in page
-
-
-@pytest.mark.torch
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_of_torch() -> None:
-    torch = pytest.importorskip("torch")
-    flex = pytest.importorskip("torch.nn.attention.flex_attention")
-
-    def attend(*arrays: Any, attn_mask: Any = None, window: Any = None, **rest: Any) -> Any:
-        served(rest, *arrays)
-        q, k, v = map(torch.from_numpy, arrays)
-        if q.shape[:2] != k.shape[:2] or (attn_mask is not None and np.shape(attn_mask) != (2, 1, 7, 9)):
-            raise NotImplementedError
-        hidden = None if attn_mask is None else torch.from_numpy(np.asarray(attn_mask))
-        left, right = ((1 << 20) if x is None else x for x in window or (None, None))
-
-        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
-            s = torch.where((i - j <= left) & (j - i <= right), s, -math.inf)
-            return s if hidden is None else torch.where(hidden[b, 0, i, j], s, -math.inf)
-
-        output, aux = flex.flex_attention(q, k, v, score_mod=score, return_aux=flex.AuxRequest(lse=True))
-        return output, aux.lse
-
-    cases = {name: at.conformance.CASES[name] for name in ("plain", "mask", "window", "window + mask")}
-    report = at.conformance.check(attend, cases=cases)
-    assert len(report.right) == 4, report
-    assert report.lse == LSE_CONVENTIONS["flex_attention"]
-
-
-@pytest.mark.jax
-def test_dot_product_attention_of_jax() -> None:
-    jax = pytest.importorskip("jax")
-
-    def attend(*arrays: Any, attn_mask: Any = None, window: Any = None, **options: Any) -> Any:
-        is_causal, scale = options.pop("is_causal", False), options.pop("scale", None)
-        served(options, *arrays)
-        if np.ndim(scale) or (attn_mask is not None and np.asarray(attn_mask).dtype != np.bool_):
-            raise NotImplementedError
-        if window is not None and None in window:
-            raise NotImplementedError
-        mask = None if attn_mask is None else np.broadcast_to(attn_mask, (2, 1, 7, 9))
-        q, k, v = (x.swapaxes(1, 2) for x in arrays)
-        call = {"mask": mask, "is_causal": is_causal, "scale": scale, "local_window_size": window}
-        output, lse = jax.nn.dot_product_attention(q, k, v, **call, return_residual=True)
-        return np.asarray(output).swapaxes(1, 2), np.asarray(lse)
-
-    names = ("plain", "causal", "window", "mask", "mask of queries", "causal + window", "number", "zero")
-    even = {name: at.conformance.CASES[name]._replace(value=(2, 4, 9, 6)) for name in names}
-    report = at.conformance.check(attend, cases=even)
-    assert len(report.right) == 6, report
-    assert {each.why for each in report.wrong.values()} == {
-        "rows without keys hold the mean of values, not 0"
-    }
-    assert report.lse == LSE_CONVENTIONS["jax"]
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])

@@ -119,7 +119,7 @@ def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Map
 
 def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
     """The conventions that fit an lse, the simplest first; None where nothing can be told."""
-    if lse is None or not turn.is_finite or turn.truth.empty.all():
+    if lse is None or not turn.is_finite or not np.isfinite(turn.found[~turn.truth.empty]).any():
         return None
     query, key, value = turn.arrays
     if key.ndim > 2:  # batch axes of the value alone are axes of the rows too

@@ -50,6 +50,10 @@ def test_the_report_and_the_answers_are_printed(known: Mapping[str, Engine], run
     assert ["causal_fewer", "refused:", "no", "<is_causal>"] in [line.split() for line in lines]
 
 
+def test_the_word_list_lists(run: Run) -> None:
+    assert run("conformance", "list") == run("conformance", "--list")
+
+
 def test_the_json_has_cases_and_answers(known: Mapping[str, Engine], run: Run) -> None:
     (found,) = json.loads(run("conformance", "nan", "--json"))["engines"]
     assert found["engine"] == "nan"

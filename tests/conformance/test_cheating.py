@@ -116,6 +116,15 @@ def test_our_own_functions_pass_under_every_seed() -> None:
         assert len(report.right) == len(report.outcomes) > 200, (seed, report)
 
 
+def test_arrays_of_one_shape_differ() -> None:
+    """Or values that are keys would not be seen."""
+    shape = (1, 1, 4, 8)
+    query, key, value = at.conformance.Case({}, shape, shape, shape).arrays()
+    assert not (query == key).any()
+    assert not (query == value).any()
+    assert not (key == value).any()
+
+
 def test_a_seed_repeats_a_check() -> None:
     seen: list[list[bytes]] = []
     for _ in range(2):

@@ -45,8 +45,9 @@ class _Found(NamedTuple):
 
 def run(options: argparse.Namespace) -> Answer:
     """Run the engines, or list the adapters."""
-    if options.list:
-        left_out(options, "--list", ("engines", *_OF_RUNS))
+    if options.list or options.engines == ["list"]:
+        if options.list:
+            left_out(options, "--list", ("engines", *_OF_RUNS))
         return _listed()
     if not options.engines:
         raise InputError("give the name of an engine; attnscale conformance --list shows them")

@@ -168,7 +168,8 @@ class _Atlas:
 
     def _name(self, question: str) -> str:
         each = self.questions[question]
-        return f"{each['subject'].partition(',')[0].lower()}, {each['short']}"
+        about = each["subject"].partition(",")[0]
+        return f"{about if about[1].isupper() else about[0].lower() + about[1:]}, {each['short']}"
 
     def changes(self) -> Iterator[str]:
         """Answers that differ between the last two releases that were run."""

@@ -193,6 +193,39 @@ def test_sums_of_16_bits_that_stop_are_named() -> None:
     assert report.wrong["4096 equal keys"].slips == ("the weights of a row sum to 2, not 1",)
 
 
+SIZES: dict[str, Callable[..., bool]] = {
+    "queries from 200 on": lambda query, key: query.shape[-2] > 200,
+    "keys from 5000 on": lambda query, key: key.shape[-2] > 5000,
+    "texts from the fourth on": lambda query, key: query.ndim == 4 and query.shape[0] > 3,
+    "heads from the seventh on": lambda query, key: query.ndim > 2 and query.shape[-3] > 6,
+    "channels from 65 on": lambda query, key: query.shape[-1] > 64,
+    "channels from 129 on": lambda query, key: query.shape[-1] > 128,
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_slip_of_large_arrays_is_seen(size: str) -> None:
+    def attend(query: Any, key: Any, value: Any, **options: Any) -> Any:
+        return ours(query, key, value, **options) * (1.01 if SIZES[size](query, key) else 1)
+
+    drawn = at.conformance.draw_cases(SEED)
+    cases = {name: case for name, case in drawn.items() if {*case.options} <= {"enable_gqa"}}
+    assert at.conformance.check(attend, seed=SEED, cases=cases).wrong
+
+
+@pytest.mark.parametrize("bounds", [(-100, 1e9), (-1e9, 88), (-1e9, 50)])
+def test_an_engine_that_clips_scores_is_wrong(bounds: tuple[float, float]) -> None:
+    def attend(query: Any, key: Any, value: Any, **options: Any) -> Any:
+        if options or query.ndim != 4 or not np.isfinite(query).all() or not np.isfinite(key).all():
+            raise NotImplementedError
+        wide = [x.astype(np.float64) for x in (query, key, value)]
+        score = np.clip(wide[0] @ wide[1].swapaxes(-1, -2) / np.sqrt(max(query.shape[-1], 1)), *bounds)
+        weight = np.exp(score - score.max(-1, initial=-1e9, keepdims=True))
+        return weight @ wide[2] / weight.sum(-1, keepdims=True)
+
+    assert [*at.conformance.check(attend, seed=SEED).wrong] == ["scores of 120 and -120"]
+
+
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_an_engine_of_narrower_numbers_is_named(narrow: str) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")

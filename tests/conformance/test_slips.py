@@ -34,6 +34,24 @@ def test_a_single_slip_has_its_name(slip: str) -> None:
     assert all(each.why for each in report.wrong.values()), report
 
 
+@pytest.mark.parametrize("dropped", ["attn_mask", "the causal mask"])
+def test_an_option_that_is_not_read_beside_another_has_its_name(dropped: str) -> None:
+    def attend(query: Any, key: Any, value: Any, **options: Any) -> Any:
+        if "attn_mask" in options and {*options} & {"is_causal", "causal"}:
+            names = ("attn_mask",) if dropped == "attn_mask" else ("is_causal", "causal")
+            options = {name: x for name, x in options.items() if name not in names}
+        return ours(query, key, value, **options)
+
+    other = "a causal mask" if dropped == "attn_mask" else "attn_mask"
+    cases = {
+        name: case
+        for name, case in at.conformance.draw_cases(SEED).items()
+        if not {*case.options} & {"distance_bias", "distance_scale"}
+    }
+    report = at.conformance.check(attend, seed=SEED, cases=cases)
+    assert report.slips == (f"{dropped} is not read beside {other}",)
+
+
 @pytest.mark.parametrize(("slips", "empty", "names"), PAIRS)
 def test_two_slips_are_named_as_two(slips: tuple[str, ...], empty: Any, names: tuple[str, ...]) -> None:
     report = at.conformance.check(Slipping(*slips, empty=empty), seed=SEED)

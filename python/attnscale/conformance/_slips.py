@@ -392,6 +392,14 @@ def _position_slips() -> Iterator[Slip]:
 
 def _mask_slips() -> Iterator[Slip]:
     yield Slip("attn_mask is not read", partial(_ignore, "attn_mask"))
+    yield Slip(
+        "attn_mask is not read beside a causal mask",
+        lambda d: _is_causal(d) and _ignore("attn_mask", d),
+    )
+    yield Slip(
+        "the causal mask is not read beside attn_mask",
+        lambda d: _is_given(d, "attn_mask") and _not_causal(d),
+    )
     yield Slip("True in attn_mask hides a key", _inverted)
     yield Slip("a boolean attn_mask is added as 0 and 1", _added_as_numbers)
     yield Slip("a float attn_mask is read as boolean", partial(_read_as_boolean, lambda mask: mask > -1e4))

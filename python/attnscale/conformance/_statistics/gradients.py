@@ -79,7 +79,7 @@ def _judged(name: str, found: Any, truth: Any, call: Judged, slips: Iterator[_Sl
     worst = max(errors.values(), default=math.nan)
     if not wrong:
         return StatisticOutcome(name, "right", worst, "")
-    if _exchanged(arrays, right, allowed):
+    if {"query", "key"} <= {*wrong} and _exchanged(arrays, right, allowed):
         return StatisticOutcome(name, "wrong", worst, "gradients of query and key are exchanged")
     known = list(slips)
     says: dict[str, list[str]] = {}

@@ -322,3 +322,18 @@ def test_what_is_refused(given: Any, options: dict[str, Any], error: type[Except
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="unit must be one of 'nats', 'bits'"):
         at.EntropyQuantity(unit="nat")  # type: ignore[arg-type]
+
+
+def test_rows_of_zeros_are_not_dropout() -> None:
+    query, key = random_inputs(2, n_queries=6, n_keys=9)[:2]
+    zeros = np.zeros(query.shape[:-1])
+    assert at.identify_entropy(query, key, zeros, is_causal=True).quantity is None
+
+
+def test_the_tolerance_told_is_that_of_the_nearest_quantity() -> None:
+    """A single number that is near a quantity with one departure, and not near enough."""
+    query, key = random_inputs(2, n_queries=6, n_keys=9)[:2]
+    mean = at.attention_entropy(query, key, is_causal=True, scale=1.0).mean()
+    found = at.identify_entropy(query, key, float(mean) + 5e-4, is_causal=True)
+    assert found.quantity is None
+    assert found.error.max() > found.tolerance == 2e-4

@@ -91,7 +91,7 @@ def test_the_list_says_what_is_installed(known: Mapping[str, Engine], run: Run) 
         (["nam"], "did you mean 'nan'? engine must be one of 'nan', 'gone', got 'nam'"),
         (["gone"], "the engine 'gone' needs no-such-engine: pip install no-such-engine==1.0"),
         (["--list", "--seed", "3"], "--seed must be left out with --list"),
-        (["nan", "--list"], "--engines must be left out with --list"),
+        (["nan", "--list"], "ENGINE must be left out with --list"),
         (["nan", "--dtype", "float8"], "--dtype must be one of"),
         (
             ["nan", "--html", "/no/such/folder/page.html"],

@@ -161,6 +161,13 @@ def test_bad_arguments_are_refused() -> None:
         at.conformance.check(ours, dtype="flaot32")
     with pytest.raises(ValueError, match="tolerance must be greater than 0"):
         at.conformance.check(ours, tolerance=-1)
+    with pytest.raises(ValueError, match="cases must have a value each, got none in 'no value'"):
+        at.conformance.check(ours, cases=at.conformance.CASES)
+    for bad, seen in ((3, "3"), (["plain"], r"\['plain'\]"), ({"a": 1}, "'a': 1")):
+        with pytest.raises(TypeError, match=f"cases must map names to Case, got {seen}"):
+            at.conformance.check(ours, cases=bad)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=f"cases must map names to Case, got {seen}"):
+            at.conformance.export("unused", form="onnx", cases=bad)  # type: ignore[arg-type]
 
 
 #: Conventions of the lse of ready adapters, and calls that they serve.

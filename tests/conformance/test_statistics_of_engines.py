@@ -492,3 +492,17 @@ def test_torch_has_its_gradients_right_and_its_weights_behind_dropout() -> None:
     assert (found.kind, found.says) == ("wrong", "after dropout of 0.5")
     mean = layer.eval()(tokens, tokens, tokens)[1].detach().numpy()
     assert outcome("weights", mean, [split] * 3).says == "averaged over heads"
+
+
+def test_gradients_that_are_0_are_not_exchanged() -> None:
+    case = at.conformance.CASES["plain"]._replace(options={"scale": 0.0})
+
+    def attend(*arrays: Any, **options: Any) -> Any:
+        def gradients(grad: Any) -> Any:
+            zeros = [np.zeros(x.shape) for x in arrays[:2]]
+            return (*zeros, np.full(arrays[2].shape, np.nan))
+
+        return {"output": at.attention(*arrays, **options), "gradients": gradients}
+
+    found = at.conformance.check(attend, cases={"zero": case}, seed=0).outcomes["zero"]
+    assert found.statistics["gradients"].says == "gradient of value: NaN"

@@ -46,8 +46,9 @@ class _Found(NamedTuple):
 def run(options: argparse.Namespace) -> Answer:
     """Run the engines, or list the adapters."""
     if options.list or options.engines == ["list"]:
-        if options.list:
-            left_out(options, "--list", ("engines", *_OF_RUNS))
+        if options.list and options.engines:
+            raise InputError("ENGINE must be left out with --list: it has no effect there")
+        left_out(options, "--list", _OF_RUNS)
         return _listed()
     if not options.engines:
         raise InputError("give the name of an engine; attnscale conformance --list shows them")

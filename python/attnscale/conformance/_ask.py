@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.checks import as_array
+from .._base.checks import InputError, as_array
 from ..exact.forward import attention_statistics
 from ..exact.lse import LseConvention, identify_lse
 from ._call import Case, numpy_type
@@ -21,6 +21,7 @@ from ._turn import Turn
 
 Array = NDArray[Any]
 _NAMES = ("query", "key", "value")
+REFUSED = "it refuses a call that it served before"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Asked:
     statistics: Mapping[str, StatisticOutcome] = field(default_factory=dict)
     lse: tuple[LseConvention, ...] | None = None
     faults: list[str] = field(default_factory=list)
+    #: Numbers of the arrays as the last call was given them.
+    given: Mapping[str, Array] = field(default_factory=dict)
     #: The first error, a shape that is wrong, and whether the case is not served.
     error: str = ""
     shape: str = ""
@@ -63,6 +66,8 @@ def ask_twice(of: Question, cases: Mapping[str, Case]) -> list[Asked]:
         for i in order:
             _ask(of, asked[i], turn)
     for each in asked:
+        if len(each.turns) == 2:
+            _note_late_writes(each)
         if len(each.turns) == 2 and not _is_kept(each):
             each.faults.append("a later call changes an earlier output")
     return asked
@@ -75,25 +80,53 @@ def _ask(of: Question, asked: Asked, turn: int) -> None:
     with np.errstate(over="ignore"):
         arrays = [x.astype(numpy_type(of.dtype)).astype(np.float64) for x in arrays]
     if asked.storage:
+        _note_late_writes(asked)
         for place, x in zip(asked.storage, arrays, strict=True):
             place[...] = x
     else:
         asked.storage = [x.astype(numpy_type(of.passed_as)) for x in arrays]
     given = {**dict(zip(_NAMES, asked.storage, strict=True)), **asked.case.options}
-    before = {name: _bytes_of(x) for name, x in given.items()}
+    before = {name: x.copy() for name, x in given.items() if isinstance(x, np.ndarray)}
     try:
         answer = of.attend(*asked.storage, **asked.case.options)
+        raw, beside = read_answer(answer)
     except NotImplementedError as error:
         asked.not_served = str(error)
+        if turn:
+            asked.faults.append(REFUSED)
         return
     except Exception as error:  # any failure of an engine is part of the report
-        asked.error = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        asked.error = said_by(error)
         return
-    asked.faults += [f"it writes into {name}" for name, x in given.items() if _bytes_of(x) != before[name]]
-    output, beside = split(answer)
-    raw = as_array("the output", output)
+    finally:
+        _restore(asked, given, before)
+    asked.given = {name: before[name] for name in _NAMES}
     asked.faults += [f"its output is a view of {n}" for n, x in given.items() if _shares(raw, x)]
     _take(of, asked, arrays, raw, beside)
+
+
+def said_by(error: Exception) -> str:
+    """The type and the message of an error, in one line."""
+    try:
+        message = " ".join(str(error).split())[:160]
+    except Exception:
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _restore(asked: Asked, given: Mapping[str, Any], before: Mapping[str, Array]) -> None:
+    """Note the arrays that the engine wrote into, and give them their numbers again."""
+    for name, kept in before.items():
+        if given[name].tobytes() != kept.tobytes():
+            asked.faults.append(f"it writes into {name}")
+            given[name][...] = kept
+
+
+def _note_late_writes(asked: Asked) -> None:
+    """Note arrays of an earlier call that hold other numbers now."""
+    for name, x in zip(_NAMES, asked.storage, strict=True):
+        if asked.given and x.tobytes() != asked.given[name].tobytes():
+            asked.faults.append(f"a later call writes into an earlier {name}")
 
 
 def _take(of: Question, asked: Asked, arrays: list[Any], raw: Array, beside: Mapping[str, Any]) -> None:
@@ -127,7 +160,7 @@ def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
         key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
     try:
         found = identify_lse(query, key, lse, **turn.case.options)
-    except ValueError:  # another shape
+    except (ValueError, TypeError):  # another shape, or no numbers
         return ()
     if found.convention is None:
         return ()
@@ -137,16 +170,37 @@ def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
     return allows
 
 
+#: Names that a mapping may hold.
+_RETURNED = {
+    *("output", "lse", "max_score", "entropy", "weights", "scores", "n_visible", "gradients"),
+    "lse_gradients",
+}
+
+
+def read_answer(answer: Any) -> tuple[Array, Mapping[str, Any]]:
+    """The output as an array, and what else was returned by name."""
+    output, beside = split(answer)
+    raw = as_array("the output", output)
+    # Types of ml_dtypes are named, such as bfloat16.
+    if output is None or (raw.dtype.kind not in "iuf" and "float" not in raw.dtype.name):
+        seen = "None" if output is None else raw.dtype
+        raise InputError(f"the output must be real numbers, got {seen}")
+    return raw, beside
+
+
 def split(answer: Any) -> tuple[Any, Mapping[str, Any]]:
     """The output, and what else was returned by name."""
     if isinstance(answer, Mapping):
+        unknown = sorted(set(map(str, answer)) - _RETURNED)
+        if "output" not in answer or unknown:
+            what = f"got {', '.join(map(repr, unknown))}" if unknown else "got none"
+            rule = f"'output', and may have {', '.join(sorted(_RETURNED - {'output'}))}"
+            raise InputError(f"the returned mapping must have {rule}; {what}")
         return answer["output"], {name: x for name, x in answer.items() if name != "output" and x is not None}
+    if isinstance(answer, (tuple, list)) and not answer:
+        raise InputError("the output must be real numbers, got an empty sequence")
     output, *rest = answer if isinstance(answer, (tuple, list)) else (answer,)
     return output, {"lse": rest[0]} if rest and rest[0] is not None else {}
-
-
-def _bytes_of(given: Any) -> bytes | None:
-    return given.tobytes() if isinstance(given, np.ndarray) else None
 
 
 def _shares(output: Array, given: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base.checks import InputError, refusal
+from .._base.checks import InputError, refusal, shown
 
 Shape = tuple[int, ...]
 
@@ -102,6 +102,16 @@ class Case(NamedTuple):
         for name, place, number in self.edits:
             drawn[name][place] = number
         return list(drawn.values())
+
+
+def read_cases(cases: Any) -> dict[str, Case]:
+    """Cases by their names; a TypeError for anything else."""
+    if not isinstance(cases, Mapping):
+        raise TypeError(f"cases must map names to Case, got {shown(cases)}")
+    for name, case in cases.items():
+        if not isinstance(name, str) or not isinstance(case, Case):
+            raise TypeError(f"cases must map names to Case, got {shown(name)}: {shown(case)}")
+    return dict(cases)
 
 
 def draw(*shape: int, seed: int = 1) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._base.checks import choose, number, shown
 from ._ask import Question, ask_twice
-from ._call import Case
+from ._call import Case, read_cases
 from ._drawn import draw_cases
 from ._report import Conformance
 from ._verdict import outcomes
@@ -60,9 +60,10 @@ def check(
     Raises
     ------
     TypeError
-        If engine is neither a name nor a function.
+        If engine is neither a name nor a function, or cases do not map names to Case.
     ValueError
-        If a name or a type is unknown, tolerance is not greater than 0, or seed is negative.
+        If a name or a type is unknown, tolerance is not greater than 0, seed is negative, or a case has no
+        value.
 
     Notes
     -----
@@ -76,7 +77,7 @@ def check(
     --------
     >>> import attnscale as at
     >>> print(at.conformance.check(lambda q, k, v, **options: at.attention(q, k, v, **options), seed=0))
-    228 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05, seed 0)
+    232 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05, seed 0)
       lse: none returned
     """
     attend = find_engine(engine) if isinstance(engine, str) else engine
@@ -90,10 +91,17 @@ def check(
     if allowed <= 0:
         raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     drawn = _read_seed(seed)
-    chosen = draw_cases(drawn) if cases is None else dict(cases)
+    chosen = draw_cases(drawn) if cases is None else _with_values(read_cases(cases))
     asked = ask_twice(Question(attend, dtype, passed_as or dtype, allowed, drawn), chosen)
     label = f"{attend.name} {attend.installed}" if isinstance(attend, Engine) else ""
     return Conformance(outcomes(asked), allowed, drawn, chosen, label)
+
+
+def _with_values(cases: dict[str, Case]) -> dict[str, Case]:
+    for name, case in cases.items():
+        if case.value is None:
+            raise ValueError(f"cases must have a value each, got none in {name!r}")
+    return cases
 
 
 def _read_seed(seed: Any) -> int:

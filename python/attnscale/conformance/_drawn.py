@@ -115,6 +115,8 @@ def _more_shapes() -> dict[str, Case]:
         "one query, lengths": Case({"key_lengths": 5}, (2, 4, 1, 8), *step),
         "groups of three": Case({"enable_gqa": True}, *grouped),
         "groups of three, causal": Case({"enable_gqa": True, "is_causal": True}, *grouped),
+        "128 channels, 8 heads": Case({}, (4, 8, 3, 128), (4, 8, 5, 128), (4, 8, 5, 128)),
+        "256 channels, grouped": Case({"enable_gqa": True}, (1, 8, 2, 256), (1, 2, 3, 256), (1, 2, 3, 256)),
     }
 
 
@@ -127,6 +129,11 @@ def _set_numbers(s: Sizes) -> dict[str, Case]:
     far = (("query", everywhere, 8.0), ("key", np.s_[..., 5, :], 8000.0 / s.channels))
     low = (("query", everywhere, 10.0), ("key", everywhere, -10.0))
     large = (("query", everywhere, 91.0), ("key", everywhere, 91.0))
+    # Scores of 120 and -120, and others 1 and 2 below in size: the largest must be subtracted.
+    apart = (
+        *(("query", everywhere, 2.0), ("query", np.s_[..., ::2, :], -2.0), ("key", everywhere, 30.0)),
+        *(("key", np.s_[..., 1, :], 29.75), ("key", np.s_[..., 2, :], 29.5)),
+    )
     return {
         "emptied jointly": s.case({"causal": "bottom_right", "attn_mask": keys > s.keys - s.queries}),
         "mask of one key": s.case({"attn_mask": keys == 2}),
@@ -136,6 +143,7 @@ def _set_numbers(s: Sizes) -> dict[str, Case]:
         "all scores low": Case({"is_causal": True}, *flat, edits=low),
         "a large value behind": Case({"is_causal": True}, *flat, edits=(("value", np.s_[..., -1, :], 1e9),)),
         "large scores": Case({}, *((2, 2, 4, 64),) * 3, edits=large),
+        "scores of 120 and -120": Case({}, *flat, edits=apart),
     }
 
 
@@ -169,4 +177,5 @@ def _long() -> dict[str, Case]:
     )
     cases["160 queries, causal"] = Case({"is_causal": True}, *((1, 2, 160, 8),) * 3)
     cases["160 queries"] = Case({}, *((1, 2, 160, 8),) * 3)
+    cases["260 queries, 12 keys"] = Case({}, (1, 2, 260, 8), *((1, 2, 12, 8),) * 2)
     return cases

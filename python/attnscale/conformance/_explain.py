@@ -12,6 +12,8 @@ from ._turn import Turn, difference
 
 #: A slip is named for some cases alone if it explains this share of the cases that it would change.
 _SHARE = 0.5
+#: Most answers that a slip would change and nothing explains, for each that it explains.
+_MISFITS = 0.4
 
 
 class Ledger:
@@ -36,6 +38,10 @@ class Ledger:
         if len(active) == 1:
             return next(fit for fit in single if fit is not None)
         return _fits_all(active, turn)
+
+    def shows(self, slips: Sequence[Slip], turn: Turn) -> bool:
+        """Whether each of the slips would change the answer."""
+        return all(self._fits_alone(slip, turn) is not None for slip in slips)
 
     def _fits_alone(self, slip: Slip, turn: Turn) -> bool | None:
         at = (slip.says, turn.name)
@@ -112,7 +118,7 @@ def _by_answer(ledger: Ledger) -> dict[str, tuple[Slip, ...]]:
     """Slips of each wrong answer; those that explain most are chosen first."""
     found: dict[str, tuple[Slip, ...]] = {}
     left = ledger.wrong
-    usable = [slip for slip in SLIPS if _share(ledger, slip) >= _SHARE]
+    usable = [slip for slip in SLIPS if _share(ledger, (slip,)) >= _SHARE]
     while left and usable:
         best = max(usable, key=lambda slip: sum(ledger.fits((slip,), turn) is True for turn in left))
         explained = [turn for turn in left if ledger.fits((best,), turn)]
@@ -123,14 +129,24 @@ def _by_answer(ledger: Ledger) -> dict[str, tuple[Slip, ...]]:
     chosen = [slip for slip in SLIPS if any(slip in each for each in found.values())]
     for turn in left:
         pairs = ((one, other) for one in chosen for other in SLIPS if one is not other)
-        pair = next((pair for pair in pairs if ledger.fits(pair, turn)), None)
+        fitting = (pair for pair in pairs if ledger.shows(pair, turn) and ledger.fits(pair, turn))
+        pair = next((pair for pair in fitting if _share(ledger, pair) >= _SHARE), None)
         if pair is not None:
             found[turn.name] = pair
+    return _without_misfits(ledger, found)
+
+
+def _without_misfits(ledger: Ledger, found: dict[str, tuple[Slip, ...]]) -> dict[str, tuple[Slip, ...]]:
+    """Names but those of slips that would show in too many answers which nothing explains."""
+    left = [turn for turn in ledger.wrong if turn.name not in found]
+    for slip in {slip for slips in found.values() for slip in slips}:
+        misfits = sum(ledger.shows((slip,), turn) for turn in left)
+        if misfits > _MISFITS * sum(slip in slips for slips in found.values()):
+            found = {name: slips for name, slips in found.items() if slip not in slips}
     return found
 
 
-def _share(ledger: Ledger, slip: Slip) -> float:
-    """Share of the answers explained, of those that the slip would change."""
-    fits = [ledger.fits((slip,), turn) for turn in ledger.turns]
-    changed = [fit for fit in fits if fit is not None]
+def _share(ledger: Ledger, slips: Sequence[Slip]) -> float:
+    """Share of the answers explained, of those in which each of the slips shows."""
+    changed = [ledger.fits(slips, turn) is True for turn in ledger.turns if ledger.shows(slips, turn)]
     return sum(changed) / len(changed) if changed else 0.0

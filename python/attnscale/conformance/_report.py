@@ -125,7 +125,7 @@ class Conformance:
         lines = [f"{of}{counts}{len(self.not_served)} not served {how}"]
         told = {name: each.why or "not explained" for name, each in (self.wrong | self.errors).items()}
         alike = grouped(told, told.__getitem__)
-        for reason, names in sorted(alike.items(), key=lambda item: -len(item[1])):
+        for reason, names in sorted(alike.items(), key=lambda item: (-len(item[1]), item[0])):
             largest = max(_size(self.outcomes[name].difference) for name in names)
             size = "" if largest < 0 else f", up to {largest:.2g}"
             lines.append(f"  {reason}{size}: {some_of(sorted(names), 3)}")

@@ -35,6 +35,8 @@ def empty_rows(turn: Turn, draft: Draft, predicted: Predicted) -> str:
     return "0 and numbers, mixed" if (rows == 0).all(-1).any() else "numbers"
 
 
+#: Numbers that are wrong in answers which hold a NaN or an infinity.
+BESIDE = "numbers beside a NaN or an infinity are wrong"
 #: Content of rows whose mask has the lowest number of another type.
 CAST = "the softmax of scores less a number"
 
@@ -97,7 +99,7 @@ def not_numbers(turn: Turn, predicted: Predicted) -> str:
     near = np.abs(np.where(both, found, 0) - np.where(both, wanted, 0))
     mass = np.broadcast_to(turn.mass, turn.found.shape)[shown]
     if (near > turn.allowed * mass).any():
-        return "numbers beside a NaN or an infinity are wrong" if not turn.is_finite else ""
+        return BESIDE if not turn.is_finite else ""
     if (finite & ~is_number).any():
         if turn.is_finite:
             return _nan_at(turn)
@@ -110,12 +112,13 @@ def not_numbers(turn: Turn, predicted: Predicted) -> str:
 
 
 def _nan_at(turn: Turn) -> str:
-    """NaN in answers that are numbers, and the scale where that may be why."""
+    """NaN or infinities in answers that are numbers, and the scale where that may be why."""
+    kind = "NaN" if np.isnan(turn.found).any() else "infinities"
     scale = turn.case.options.get("scale")
     if scale is None or not (np.asarray(scale) <= 0).any():
-        return "NaN where numbers are meant"
-    kind = "scale 0" if (np.asarray(scale) == 0).all() else "a scale below 0"
-    return f"NaN at {kind}{', causal' if turn.case.options.get('is_causal') else ''}"
+        return f"{kind} where numbers are meant"
+    at = "scale 0" if (np.asarray(scale) == 0).all() else "a scale below 0"
+    return f"{kind} at {at}{', causal' if turn.case.options.get('is_causal') else ''}"
 
 
 def _source(turn: Turn) -> str:

@@ -430,7 +430,7 @@ def _position_slips() -> Iterator[Slip]:
 def _mask_slips() -> Iterator[Slip]:
     yield Slip("attn_mask is not read", partial(_ignore, "attn_mask"))
     yield Slip("attn_mask is not read beside a causal mask", partial(_only_one, _ignore_mask))
-    yield Slip("a causal mask is not read beside attn_mask", partial(_only_one, _not_causal))
+    yield Slip("the causal mask is not read beside attn_mask", partial(_only_one, _not_causal))
     yield Slip("True in attn_mask hides a key", _inverted)
     yield Slip("a boolean attn_mask is added as 0 and 1", _added_as_numbers)
     yield Slip("a float attn_mask is read as boolean", partial(_read_as_boolean, lambda mask: mask > -1e4))

@@ -12,7 +12,7 @@ from ._ask import Asked
 from ._draft import Predicted
 from ._explain import drafted, explain, prediction
 from ._report import Kind, Outcome
-from ._rows import CAST, emptied_by, empty_rows, not_numbers, weights_sum
+from ._rows import BESIDE, CAST, emptied_by, empty_rows, not_numbers, weights_sum
 from ._slips import Slip
 from ._turn import Turn, difference
 
@@ -29,6 +29,8 @@ def outcomes(asked: Sequence[Asked]) -> dict[str, Outcome]:
     together, slips = explain(list(judged.values()))
     predicted = {name: _predicted(turn, slips.get(name, together)) for name, turn in judged.items()}
     names = {name: _shown(turn, predicted[name], slips.get(name, together)) for name, turn in judged.items()}
+    if any(turn.is_finite and not turn.is_right and not names[name] for name, turn in judged.items()):
+        names = {name: [x for x in of if x != BESIDE] for name, of in names.items()}
     _name_rows(judged, predicted, names)
     _name_repeats(judged, names)
     _name_the_rest(judged, names)
@@ -74,6 +76,9 @@ def _name_rows(judged: dict[str, Turn], predicted: dict[str, Predicted], names: 
         for name, turn in judged.items()
         if turn.truth.empty.any() and turn.is_finite
     }
+    # Numbers tell nothing where the rows with keys are not explained either.
+    told = ("numbers", "0 and numbers, mixed")
+    held = {name: x for name, x in held.items() if judged[name].is_right or names[name] or x not in told}
     contents = {content for name, content in held.items() if judged[name].case.key[-2] and content != CAST}
     for name, content in held.items():
         if content == CAST:
@@ -91,6 +96,8 @@ def _name_repeats(judged: dict[str, Turn], names: dict[str, list[str]]) -> None:
         if turn.is_right or names[name]:
             continue
         same = (x for x in others if x is not turn and x.found.shape == turn.found.shape and x.is_finite)
+        # One number throughout, such as 0 or 1, is no repetition.
+        same = (x for x in same if np.ptp(x.truth.output) > x.allowed)
         if any(turn.fits(x.truth) for x in same):
             names[name].append(REPEATED)
 
@@ -98,11 +105,13 @@ def _name_repeats(judged: dict[str, Turn], names: dict[str, list[str]]) -> None:
 def _name_the_rest(judged: dict[str, Turn], names: dict[str, list[str]]) -> None:
     """Name NaN, sums of weights, roundings and neighbours of empty rows, where no slip explains an answer."""
     left = {name: turn for name, turn in judged.items() if not turn.is_right and not names[name]}
+    unexplained = any(turn.is_finite for turn in left.values())
     for name, turn in left.items():
         total = weights_sum(turn)
         why = not_numbers(turn, turn.truth)
+        why = "" if why == BESIDE and unexplained else why
         if not why and total is not None and abs(total - 1) > turn.allowed:
-            why = f"the weights of a row sum to {total:.3g}, not 1"
+            why = f"the weights of a row sum to {total:.6g}, not 1"
         names[name] += [why] if why else []
     left = {name: turn for name, turn in left.items() if not names[name]}
     for name, turn in left.items():
@@ -124,8 +133,11 @@ def _rounding(turn: Turn, judged: dict[str, Turn]) -> list[str]:
 
 
 def _beside_empty(turn: Turn, judged: dict[str, Turn], left: dict[str, Turn]) -> list[str]:
-    others = [each for name, each in judged.items() if name in left]
-    if all(each.truth.empty.any() for each in others) and turn.truth.empty.any():
+    """A name if what is left has rows without keys, as has little of what is right."""
+    has = [name for name, each in judged.items() if each.is_finite and each.truth.empty.any()]
+    has = [name for name in has if not judged[name].truth.empty.all()]
+    wrong = [name for name in has if not judged[name].is_right]
+    if all(each.truth.empty.any() for each in left.values()) and len(wrong) >= _MOST * len(has):
         return ["rows beside a row without keys are wrong"]
     return []
 

@@ -60,7 +60,7 @@ class EntropyIdentity:
     axes : str
         Axes of the given entropy: "heads, queries", "queries, heads", "heads", "queries" or "".
     tolerance : float
-        Largest ``error`` that fits, including the rounding of a 16-bit entropy.
+        Largest ``error`` that fits ``nearest``, including the rounding of a 16-bit entropy.
     """
 
     quantity: EntropyQuantity | None
@@ -325,7 +325,8 @@ def _judged(
     # near some quantity with one departure.
     most = 0 if reading.given.size == 1 else 1
     exact = [each.quantity.eps is not None or departures(each.quantity) > most for each in candidates]
-    fits = errors <= np.where(exact, max(floor, allowed / 10), allowed)[:, None]
+    limits = np.where(exact, max(floor, allowed / 10), allowed)
+    fits = errors <= limits[:, None]
     close = fits & (errors <= np.maximum(4 * errors.min(axis=0), floor))
     holds = np.unique(reading.given[of.n_visible == 0]) if not reading.over else np.empty(0)
 
@@ -336,11 +337,13 @@ def _judged(
     common = np.flatnonzero(fits.all(axis=1))
     if not common.size:
         error = np.where(fits.any(axis=0), errors.min(axis=0), errors[nearest])
-        return EntropyIdentity(None, (), per_head, error, named(nearest), reading.axes, allowed)
+        return EntropyIdentity(
+            None, (), per_head, error, named(nearest), reading.axes, float(limits[nearest])
+        )
     best = int(next((at for at in common if close[at].all()), worst.argmin()))
     simple = departures(candidates[best].quantity)
     also = [at for at in common if close[at].all() or departures(candidates[at].quantity) <= simple]
     others = tuple(named(int(at)) for at in also if at != best)
     found = named(best)
     heads = (found,) * len(per_head)
-    return EntropyIdentity(found, others, heads, errors[best], found, reading.axes, allowed)
+    return EntropyIdentity(found, others, heads, errors[best], found, reading.axes, float(limits[best]))

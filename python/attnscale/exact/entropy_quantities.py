@@ -280,7 +280,8 @@ def behind_dropout(of: Weighted, given: Rows, floor: float) -> tuple[EntropyQuan
             written[at] = reachable[np.abs(reachable - given[at]).argmin()]
             if not abs(written[at] - given[at]) <= floor * max(1, abs(given[at])):
                 break
-            chance *= min(1, 2 * floor * reachable.size / max(np.ptp(reachable), floor))
+            if abs(given[at]) > floor:  # dropout of every weight gives 0, whatever the row
+                chance *= min(1, 2 * floor * reachable.size / max(np.ptp(reachable), floor))
         else:
             if chance < 0.01:
                 return EntropyQuantity(slip=_after_dropout(rate)), written

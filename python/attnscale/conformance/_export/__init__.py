@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..._base.checks import InputError, choose, refusal, shown
 from ..._base.hints import hinted
 from ..._base.text import counted, grouped, some_of
-from .._call import numpy_type
+from .._call import numpy_type, read_cases
 from .._cases import CASES
 from . import flashinfer, onnx
 from .plain import DTYPES, PlainCall, plain_call, slug
@@ -112,7 +112,7 @@ def export(
     root = _free(folder)
     write = _FORMS[choose("form", form, tuple(_FORMS))]
     kind = numpy_type(choose("dtype", dtype, DTYPES))
-    chosen = _checked(CASES if cases is None else cases)
+    chosen = _checked(CASES if cases is None else read_cases(cases))
     calls: dict[str, PlainCall] = {}
     left_out: dict[str, str] = {}
     for name, case in chosen.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ... import reference
-from ..._base.checks import as_array
+from ...exact.lse import read_numbers
 from .._draft import sink_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def difference(found: Any, truth: Any) -> float:
 
 def rows_of(name: str, given: Any, call: Judged) -> NDArray[np.float64]:
     """An array of rows, (..., heads, n_queries); queries may come first, and an axis of 1 last."""
-    array, shape = as_array(name, given).astype(np.float64), call.rows.n_visible.shape
+    array, shape = read_numbers(name, given).astype(np.float64), call.rows.n_visible.shape
     if array.ndim == len(shape) + 1 and array.shape[-1] == 1:
         array = array[..., 0]
     if array.shape == shape:

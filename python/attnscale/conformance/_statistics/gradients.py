@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import reference
-from ..._base.checks import as_array
 from ...exact.gradients import attention_gradients
+from ...exact.lse import read_numbers
 from .call import Judged, StatisticOutcome, difference
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _type_of(array: Any) -> Any:
     """The type in which an engine gets a gradient: that of its own result."""
     if array is None or isinstance(array, tuple):
         return np.float64
-    found = as_array("the output", array).dtype
+    found = read_numbers("the output", array).dtype
     return np.float64 if found.kind in "iu" else found
 
 
@@ -76,7 +76,7 @@ def _judged(name: str, found: Any, truth: Any, call: Judged, slips: Iterator[_Sl
     """The outcome over all inputs; a slip is named with the inputs that have it."""
     given = dict(zip(("query", "key", "value"), found, strict=False))
     arrays = {
-        n: as_array(f"gradient of {n}", x).astype(np.float64) for n, x in given.items() if x is not None
+        n: read_numbers(f"gradient of {n}", x).astype(np.float64) for n, x in given.items() if x is not None
     }
     right = {n: np.asarray(getattr(truth, n)) for n in arrays if getattr(truth, n) is not None}
     allowed, errors = _ROOM * call.allowed, {}

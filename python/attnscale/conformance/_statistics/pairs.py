@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import reference
-from ..._base.checks import as_array
 from ...exact.entropy_quantities import other_calls
+from ...exact.lse import read_numbers
 from .call import Judged, StatisticOutcome, difference
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def judge_weights(call: Judged, given: Mapping[str, Any]) -> StatisticOutcome:
     """The outcome of weights, (..., heads, n_queries, n_keys)."""
-    found, p = as_array("weights", given["weights"]).astype(np.float64), call.rows.p
+    found, p = read_numbers("weights", given["weights"]).astype(np.float64), call.rows.p
     placed = _placed(found, p, call)
     if isinstance(placed, str):
         return StatisticOutcome("weights", "wrong", math.nan, placed)
@@ -120,7 +120,7 @@ _STAGES = (
 
 def judge_scores(call: Judged, given: Mapping[str, Any]) -> StatisticOutcome:
     """The outcome of scores, (..., heads, n_queries, n_keys): their stage, and what hidden keys hold."""
-    found, p = as_array("scores", given["scores"]).astype(np.float64), call.rows.p
+    found, p = read_numbers("scores", given["scores"]).astype(np.float64), call.rows.p
     if found.shape != p.shape:
         if found.shape == p.swapaxes(-1, -2).shape:
             found = found.swapaxes(-1, -2)

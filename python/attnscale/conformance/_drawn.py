@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from ..laws import Law
-from ._call import N_HEADS, Case, Sizes
+from ._call import N_HEADS, Case, Shape, Sizes
 from ._cases import all_cases
 from ._draft import is_softmax
 
@@ -93,9 +93,14 @@ def _even(s: Sizes) -> dict[str, Case]:
     more = (s.batch, N_HEADS, s.keys + 2, 8)
     cases["even widths"] = Case({}, shape, more, more)
     cases["even widths, causal"] = Case({"is_causal": True}, shape, more, more)
+    return cases | _even_not_numbers(shape)
+
+
+def _even_not_numbers(shape: Shape) -> dict[str, Case]:
+    cases, keys = {}, shape[-2]
     for array in ("key", "value"):
         edits = ((array, np.s_[..., 4, :], np.nan),)
-        seen = np.broadcast_to(np.arange(s.keys) != 4, (*shape[:2], s.keys, s.keys))
+        seen = np.broadcast_to(np.arange(keys) != 4, (*shape[:2], keys, keys))
         cases[f"even, NaN in a {array} behind a mask"] = Case({"attn_mask": seen}, shape, shape, shape, edits)
         cases[f"even, NaN in a {array}, causal"] = Case({"is_causal": True}, shape, shape, shape, edits)
     return cases

@@ -113,7 +113,7 @@ def _small_sets(ledger: Ledger) -> Iterator[tuple[Slip, ...]]:
     """Single slips, then pairs, that explain the first wrong answer."""
     yield from ((slip,) for slip in SLIPS)
     first, right = ledger.wrong[0], [turn for turn in ledger.turns if turn.is_right]
-    # A slip that shows alone in a right answer is not there: most pairs are left out before they are computed.
+    # A slip that shows alone in a right answer is not there: this leaves out most pairs early.
     some = right[:: max(1, len(right) // _PROBES)]
     shows = {slip.says: [ledger.shows((slip,), turn) for turn in some] for slip in SLIPS}
     for one, other in combinations(SLIPS, 2):

@@ -51,7 +51,8 @@ the CPU. Nothing is said that was not run. `attnscale conformance ENGINE` asks a
 
 **Bold**: not what most expect, which stands with the question. –: the engine has no argument for it, or does
 not return it. raises: an error of the engine's own. unmasked: as if there was no mask. mean: the mean of all
-values. Arrays are float32, if the question does not say otherwise.
+values. Arrays are float32, if the question does not say otherwise. An answer holds for the shapes asked:
+PyTorch's function on a CPU, say, runs other code where value and key have other widths.
 """
 
 #: Subject whose answers are no differences between engines.
@@ -141,12 +142,14 @@ class _Atlas:
         yield "## From one engine to another\n"
         said = "; ".join(f"{self._name(name)} ({parted[name]})" for name in most)
         yield f"Of the {len(pairs)} pairs of engines, {equal} agree wherever both answer. Most pairs are"
-        yield f"parted by {said}. Whoever moves weights or compares numbers between two engines meets:\n"
+        yield f"parted by {said}. Whoever moves weights or compares numbers between two engines meets,"
+        yield "of the questions that both answer:\n"
         for pair in MOVES:
             if pair in pairs or pair[::-1] in pairs:
                 found = self._differences(*pair)
                 title = " → ".join(self.titles[each] for each in pair)
-                yield f"- **{title}** ({len(found)}). {self._by_subject(found) or 'Nothing'}."
+                both = len(self.told[pair[0]].keys() & self.told[pair[1]].keys())
+                yield f"- **{title}** ({len(found)} of {both}). {self._by_subject(found) or 'Nothing'}."
         yield ""
         yield "Engines by their answers to these questions:\n"
         for name in most:

@@ -7,6 +7,7 @@ soft-cap stands, what a hidden key's score is, which head of the key belongs to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ class Draft:
     added: Array | None = None
     #: Stage of the soft-cap, and the power of its divisor.
     cap: str = "scores"
-    base: float = np.e
+    base: float = math.e
     #: Score of a hidden key; with `keeps`, the smallest exp(score - largest) of a hidden key; with `leak`,
     #: the number added to its score.
     hidden: float = -np.inf

@@ -148,6 +148,31 @@ def test_an_error_that_documents_announce_is_no_error() -> None:
     assert str(report).startswith(f"kind {at.__version__}: ")
 
 
+def test_a_wrong_statistic_does_not_pass() -> None:
+    cases = {name: at.conformance.CASES[name] for name in ("plain", "causal", "window")}
+    assert at.conformance.check(ours, cases=cases).passed
+
+    def attend(*arrays: Any, **options: Any) -> Any:
+        rows = at.attention_statistics(*arrays, statistics=("lse", "max_score"), **options)
+        return {"output": rows.output, "lse": rows.lse, "max_score": 2 * rows.max_score}
+
+    report = at.conformance.check(attend, cases=cases)
+    assert not report.wrong
+    assert not report.passed
+    moved = at.conformance.check(lambda *a, **o: [x + (x.ndim == 3) for x in ours(*a, **o)], cases=cases)
+    assert not moved.wrong
+    assert not moved.passed
+
+
+def test_an_engine_that_refuses_everything_does_not_pass() -> None:
+    def attend(*arrays: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+    report = at.conformance.check(attend, seed=0)
+    assert not report.passed
+    assert "nothing was judged: every call was refused" in str(report)
+
+
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="engine must be a function or the name of an engine, got 3"):
         at.conformance.check(3)  # type: ignore[arg-type]

@@ -99,6 +99,13 @@ class Conformance:
         return self._of("not served")
 
     @property
+    def passed(self) -> bool:
+        """Whether some case is right, none is wrong or an error, and no statistic is wrong."""
+        wrong = any(x.kind == "wrong" for each in self.outcomes.values() for x in each.statistics.values())
+        lse = any(each.lse_is_wrong for each in self.outcomes.values())
+        return bool(self.right) and not (self.wrong or self.errors or wrong or lse)
+
+    @property
     def slips(self) -> tuple[str, ...]:
         """Every slip that was named, the most frequent first."""
         counts = Counter(slip for each in self.wrong.values() for slip in each.slips)
@@ -123,6 +130,8 @@ class Conformance:
         how = f"(tolerance {self.tolerance:.0e}, seed {self.seed})"
         of = f"{self.engine}: " if self.engine else ""
         lines = [f"{of}{counts}{len(self.not_served)} not served {how}"]
+        if self.outcomes and len(self.not_served) == len(self.outcomes):
+            lines.append("  nothing was judged: every call was refused")
         told = {name: each.why or "not explained" for name, each in (self.wrong | self.errors).items()}
         alike = grouped(told, told.__getitem__)
         for reason, names in sorted(alike.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -184,7 +193,7 @@ class Conformance:
         }
         lse = None if self.lse is None else str(self.lse)
         by = {"attnscale": __version__, "simd_level": simd_level()}
-        how = {"engine": self.engine, "seed": self.seed, "tolerance": self.tolerance}
+        how = {"engine": self.engine, "seed": self.seed, "tolerance": self.tolerance, "passed": self.passed}
         return {**by, **how, "lse": lse, "slips": list(self.slips), "cases": outcomes}
 
 

@@ -199,9 +199,8 @@ def _scores(draft: Draft) -> tuple[Array, Seen]:
         product = np.broadcast_to(product, (*lead, *product.shape[-3:]))
     options = draft.options
     t = distances(product.shape, causal=options.get("causal"), key_lengths=options.get("key_lengths"))
-    for name, apply in (("distance_scale", np.multiply),):
-        if options.get(name) is not None:
-            product = apply(product, of_distance(options[name], t))
+    if options.get("distance_scale") is not None:
+        product = product * of_distance(options["distance_scale"], t)
     bias = 0 if options.get("distance_bias") is None else of_distance(options["distance_bias"], t)
     scale = np.asarray(draft.scale, np.float64)
     rows = scale[..., None] if scale.ndim else scale
@@ -216,9 +215,8 @@ def _capped(draft: Draft, product: Array, scale: Any, added: Any) -> Array:
     score = product * scale
     if draft.narrow:
         score = np.where(np.abs(score) > 65504, np.inf, score)
-    score = np.where(
-        np.isneginf(score) if draft.is_ieee else False, score, np.where(np.isfinite(score), score, np.nan)
-    )
+    is_score = np.isfinite(score) | (np.isneginf(score) & draft.is_ieee)
+    score = np.where(is_score, score, np.nan)
     if cap is None:
         return np.asarray(score + added)
     if draft.cap == "over the mask":

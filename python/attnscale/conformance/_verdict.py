@@ -16,8 +16,9 @@ from ._rows import BESIDE, CAST, emptied_by, empty_rows, not_numbers, weights_su
 from ._slips import Slip
 from ._turn import Turn, difference
 
-#: Errors of an engine that computes in a narrower type, above which they are not of that type.
+#: Largest errors of an engine that computes in a narrower type.
 _NARROWER = {"bfloat16": 3e-2, "float16": 2e-3, "float32": 5e-5}
+#: Name of an answer to another call, or to an earlier one.
 REPEATED = "an earlier answer is repeated"
 #: Share of the answers that are off by a rounding, if all numbers are rounded.
 _MOST = 0.5

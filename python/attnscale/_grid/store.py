@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .._base.checks import refusal, shown
-from .._files.whole import write_whole
+from .._files.whole import write_new, write_whole
 from .case import Case
 from .describe import digest
 from .fields import Field, Fields
@@ -108,9 +108,9 @@ class Store:
         return manifest
 
     def write_manifest(self, identity: dict[str, Any]) -> None:
-        """Write the identity of the directory's sweep."""
+        """Write the identity of the directory's sweep, unless another process has written one."""
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
-        write_whole(self._manifest, text.encode())
+        write_new(self._manifest, text.encode())
 
     def claim(
         self, identity: dict[str, Any], *, any_seed: bool = False, part: Part | None = None
@@ -126,7 +126,8 @@ class Store:
                 rule = f"must come with a seed, rng, where the store has none: all parts use it, got {part}"
                 raise refusal(ValueError, "part", rule)
             self.write_manifest(identity)
-            stored = self.read_manifest() or identity  # another part may have been faster
+            stored = self.read_manifest()  # another part may have been faster
+            assert stored is not None
         if any_seed and stored.get("seed") is not None:
             identity = {**identity, "seed": stored["seed"]}
         self.check_manifest(stored, identity)

@@ -18,6 +18,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,12 @@ class Store:
                     f"{said}; choose another directory, or delete this one",
                 )
 
+    @cached_property
+    def _work(self) -> str:
+        """Digest of the identity, which every case carries; "" before there is one."""
+        manifest = self.read_manifest()
+        return "" if manifest is None else digest(manifest)
+
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
         """Stored results of the cases."""
         found = {case: self.read(case) for case in cases}
@@ -155,18 +162,18 @@ class Store:
         return {**there, **self.finished(case for case in cases if case not in there)}
 
     def read(self, case: Case) -> Fields | None:
-        """The result of a case; None if its file is missing or damaged."""
+        """The result of a case; None if its file is missing, damaged or of another sweep."""
         try:
             content = self._path(case).read_bytes()
         except FileNotFoundError:
             return None
-        return from_bytes(content, case.digest)
+        return from_bytes(content, case.digest, self._work)
 
     def write(self, case: Case, fields: Fields) -> None:
         """Store the result of a case; it is on disk when this method returns."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, to_bytes(fields, case.digest))
+        write_whole(path, to_bytes(fields, case.digest, self._work))
 
     def _path(self, case: Case) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
@@ -205,11 +212,12 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:70]}..."
 
 
-def to_bytes(fields: Fields, case: str) -> bytes:
-    """The arrays as an .npz file; its entry "about" has the case, the axes and a checksum."""
+def to_bytes(fields: Fields, case: str, work: str = "") -> bytes:
+    """The arrays as an .npz file; its entry "about" has the case, its sweep, the axes and a checksum."""
     names = list(fields)
     about = {
         "case": case,
+        "work": work,
         "names": names,
         "dims": [fields[name].dims for name in names],
         "attrs": [fields[name].attrs for name in names],
@@ -221,8 +229,11 @@ def to_bytes(fields: Fields, case: str) -> bytes:
     return buffer.getvalue()
 
 
-def from_bytes(content: bytes, case: str) -> Fields | None:
-    """The content from :func:`to_bytes` for this case, or one whose name begins with it; None if damaged."""
+def from_bytes(content: bytes, case: str, work: str = "") -> Fields | None:
+    """The content from :func:`to_bytes` for this case, or one whose name begins with it; None if damaged.
+
+    None, too, if it is of another sweep than `work`, where both are known.
+    """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             text, checksum = stored["about"].tolist()
@@ -231,6 +242,8 @@ def from_bytes(content: bytes, case: str) -> Fields | None:
     except Exception:  # a damaged archive fails in many ways, such as NotImplementedError and zlib.error
         return None
     if checksum != _checksum(text, arrays) or not about["case"].startswith(case):
+        return None
+    if work and about.get("work") not in (None, "", work):
         return None
     return {
         name: Field(arrays[f"array_{i}"], None if dims is None else tuple(dims), attrs)

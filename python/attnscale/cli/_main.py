@@ -43,7 +43,7 @@ exit status:
   1    something could not be written: a file, or standard output, whose reader closed it
   2    bad input, in one line on standard error; --debug shows where it comes from
   3    audit, compare or probe read found what --strict looks for
-  130  interrupted by Ctrl-C, with what was finished
+  130  interrupted by Ctrl-C, with what was finished; 143 by SIGTERM
 """
 
 

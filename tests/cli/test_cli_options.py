@@ -237,3 +237,9 @@ def test_the_help_lists_choices_and_statuses() -> None:
     for status in ("0    done", "1    ", "2    ", "3    ", "130  "):
         assert f"\n  {status}" in text
     assert "sparsity (sparsity)" not in text
+
+
+def test_options_are_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """--seed is no short form of --seeds, of which it would be the number."""
+    assert main(["train", "needle", "--seeds", "3", "--seed", "1"]) == 2
+    assert "unrecognized arguments: --seed 1" in capsys.readouterr().err

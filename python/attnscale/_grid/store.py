@@ -129,6 +129,7 @@ class Store:
             self.write_manifest(identity)
             stored = self.read_manifest()  # another part may have been faster
             assert stored is not None
+        self.__dict__.pop("_work", None)
         if any_seed and stored.get("seed") is not None:
             identity = {**identity, "seed": stored["seed"]}
         self.check_manifest(stored, identity)

@@ -99,8 +99,10 @@ def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int
     arguments = list(sys.argv[1:] if argv is None else argv)
     status, line = _run(arguments, parser or build_parser())
     if line and sys.stderr is not None:
+        from .._base.text import visible
+
         what = "" if status == _INTERRUPTED else "error: "
-        print(f"attnscale: {what}{' '.join(line.split())}", file=sys.stderr)
+        print(f"attnscale: {what}{visible(' '.join(line.split()))}", file=sys.stderr)
     return status
 
 

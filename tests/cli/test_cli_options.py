@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -237,3 +238,20 @@ def test_the_help_lists_choices_and_statuses() -> None:
     for status in ("0    done", "1    ", "2    ", "3    ", "130  "):
         assert f"\n  {status}" in text
     assert "sparsity (sparsity)" not in text
+
+
+def test_options_are_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """--seed is no short form of --seeds, of which it would be the number."""
+    assert main(["train", "needle", "--seeds", "3", "--seed", "1"]) == 2
+    assert "unrecognized arguments: --seed 1" in capsys.readouterr().err
+
+
+def test_a_terminal_does_not_obey_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    content = {"model_type": "gpt\x1b[2J\x07", "hidden_size": 64, "num_attention_heads": 4}
+    content |= {"num_hidden_layers": 2}
+    config.write_text(json.dumps(content), encoding="utf-8")
+    main(["audit", str(config)])
+    captured = capsys.readouterr()
+    assert "gpt" in captured.out + captured.err
+    assert not {"\x1b", "\x07"} & {*captured.out, *captured.err}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +239,24 @@ def test_cases_that_were_not_reached_are_nan(small_pieces):
     assert np.isnan(part.standard_error[1])
     np.testing.assert_array_equal(part.samples, [6, 0])
     assert "interrupted; resume=result continues" in repr(part)
+
+
+def test_a_running_case_is_kept_now_and_then(small_pieces, tmp_path, monkeypatch):
+    """What a killed process leaves goes on with the same bits."""
+    monkeypatch.setattr(_run, "_KEEP_SECONDS", 0.0)
+    kept = []
+
+    def look(done, total):
+        files = list((tmp_path / "a" / "cases").glob("*.npz")) if (tmp_path / "a" / "cases").exists() else []
+        if files and done < total and not kept:
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+            kept.append(done)
+
+    whole = mc.max_cosine(8, 8, samples=10, rng=5, store=tmp_path / "a", progress=look)
+    assert kept
+    again = mc.max_cosine(8, 8, samples=10, rng=5, store=tmp_path / "b", progress=False)
+    assert again.value == whole.value
+    assert again.standard_error == whole.standard_error
 
 
 def test_ctrl_c_can_be_let_through(small_pieces):

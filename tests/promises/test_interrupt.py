@@ -171,3 +171,25 @@ print(len(os.listdir("/proc/self/task")) - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == threads - 1
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
+    """As clusters stop a job; in the background of a shell SIGINT may be ignored."""
+    store = tmp_path / "kept"
+    words = ["mc", "max-cosine", "--n", "65536", "--samples", "9000000", "--store", str(store)]
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"from attnscale.__main__ import run; sys.argv = {['attnscale', *words]!r}; sys.exit(run())"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as child:
+        try:
+            while not (store / "attnscale-mc.json").exists():
+                assert child.poll() is None
+                time.sleep(0.02)
+            child.send_signal(signal.SIGTERM)
+            _, errors = child.communicate(timeout=HANGS)
+        finally:
+            child.kill()
+    assert child.returncode == 143
+    assert "attnscale: interrupted" in errors
+    assert f"--store {store}" in errors

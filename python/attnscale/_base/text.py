@@ -9,6 +9,7 @@ import io
 import json
 import math
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -30,6 +31,20 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def visible(text: str) -> str:
+    """Text whose control characters are written out, so that a terminal does not obey a file that it shows.
+
+    Ends of lines and tabs stay.
+
+    Examples
+    --------
+    >>> print(visible("gpt\\x1b[2J"))
+    gpt\\x1b[2J
+    """
+    controls = (c for c in set(text) if unicodedata.category(c) == "Cc" and c not in "\n\t")
+    return text.translate({ord(c): f"\\x{ord(c):02x}" for c in controls})
 
 
 def counted(number: int | str, noun: str, several: str = "") -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,19 +16,51 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     A failed write leaves nothing beside it. Processes of several machines may replace the same file at once:
     each first writes a temporary file of its own.
     """
+    with _written(path, content) as temporary:
+        temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def write_new(path: Path, content: bytes) -> bool:
+    """Write a file unless there is one, and return whether it was written.
+
+    Of processes that write the same file at once, one writes it.
+    """
+    with _written(path, content) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links: a reader may see the file before it is whole
+            try:
+                with path.open("xb") as stream:
+                    stream.write(content)
+            except FileExistsError:
+                return False
+    _sync_folder(path.parent)
+    return True
+
+
+@contextmanager
+def _written(path: Path, content: bytes | Iterable[bytes]) -> Iterator[Path]:
+    """A temporary file beside the path, with the content on disk; it is gone in the end."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.writelines([content] if isinstance(content, bytes) else content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    # The file's name is on disk only when its directory is.
-    directory = os.open(path.parent, os.O_RDONLY)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names of a folder on disk, where the file system can: a file's name is there only then."""
+    directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
+    except OSError:  # some network file systems refuse: the content of the file is on disk nonetheless
+        pass
     finally:
         os.close(directory)

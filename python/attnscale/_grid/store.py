@@ -18,13 +18,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._base.checks import refusal, shown
-from .._files.whole import write_whole
+from .._files.whole import write_new, write_whole
 from .case import Case
 from .describe import digest
 from .fields import Field, Fields
@@ -108,9 +109,9 @@ class Store:
         return manifest
 
     def write_manifest(self, identity: dict[str, Any]) -> None:
-        """Write the identity of the directory's sweep."""
+        """Write the identity of the directory's sweep, unless another process has written one."""
         text = json.dumps({"kind": self._mark, "format": FORMAT, **identity}, indent=2) + "\n"
-        write_whole(self._manifest, text.encode())
+        write_new(self._manifest, text.encode())
 
     def claim(
         self, identity: dict[str, Any], *, any_seed: bool = False, part: Part | None = None
@@ -126,7 +127,9 @@ class Store:
                 rule = f"must come with a seed, rng, where the store has none: all parts use it, got {part}"
                 raise refusal(ValueError, "part", rule)
             self.write_manifest(identity)
-            stored = self.read_manifest() or identity  # another part may have been faster
+            stored = self.read_manifest()  # another part may have been faster
+            assert stored is not None
+        self.__dict__.pop("_work", None)
         if any_seed and stored.get("seed") is not None:
             identity = {**identity, "seed": stored["seed"]}
         self.check_manifest(stored, identity)
@@ -144,6 +147,12 @@ class Store:
                     f"{said}; choose another directory, or delete this one",
                 )
 
+    @cached_property
+    def _work(self) -> str:
+        """Digest of the identity, which every case carries; "" before there is one."""
+        manifest = self.read_manifest()
+        return "" if manifest is None else digest(manifest)
+
     def finished(self, cases: Iterable[Case]) -> dict[Case, Fields]:
         """Stored results of the cases."""
         found = {case: self.read(case) for case in cases}
@@ -154,18 +163,18 @@ class Store:
         return {**there, **self.finished(case for case in cases if case not in there)}
 
     def read(self, case: Case) -> Fields | None:
-        """The result of a case; None if its file is missing or damaged."""
+        """The result of a case; None if its file is missing, damaged or of another sweep."""
         try:
             content = self._path(case).read_bytes()
         except FileNotFoundError:
             return None
-        return from_bytes(content, case.digest)
+        return from_bytes(content, case.digest, self._work)
 
     def write(self, case: Case, fields: Fields) -> None:
         """Store the result of a case; it is on disk when this method returns."""
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, to_bytes(fields, case.digest))
+        write_whole(path, to_bytes(fields, case.digest, self._work))
 
     def _path(self, case: Case) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"
@@ -204,11 +213,12 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:70]}..."
 
 
-def to_bytes(fields: Fields, case: str) -> bytes:
-    """The arrays as an .npz file; its entry "about" has the case, the axes and a checksum."""
+def to_bytes(fields: Fields, case: str, work: str = "") -> bytes:
+    """The arrays as an .npz file; its entry "about" has the case, its sweep, the axes and a checksum."""
     names = list(fields)
     about = {
         "case": case,
+        "work": work,
         "names": names,
         "dims": [fields[name].dims for name in names],
         "attrs": [fields[name].attrs for name in names],
@@ -220,8 +230,11 @@ def to_bytes(fields: Fields, case: str) -> bytes:
     return buffer.getvalue()
 
 
-def from_bytes(content: bytes, case: str) -> Fields | None:
-    """The content from :func:`to_bytes` for this case, or one whose name begins with it; None if damaged."""
+def from_bytes(content: bytes, case: str, work: str = "") -> Fields | None:
+    """The content from :func:`to_bytes` for this case, or one whose name begins with it; None if damaged.
+
+    None, too, if it is of another sweep than `work`, where both are known.
+    """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             text, checksum = stored["about"].tolist()
@@ -230,6 +243,8 @@ def from_bytes(content: bytes, case: str) -> Fields | None:
     except Exception:  # a damaged archive fails in many ways, such as NotImplementedError and zlib.error
         return None
     if checksum != _checksum(text, arrays) or not about["case"].startswith(case):
+        return None
+    if work and about.get("work") not in (None, "", work):
         return None
     return {
         name: Field(arrays[f"array_{i}"], None if dims is None else tuple(dims), attrs)

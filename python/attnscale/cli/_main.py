@@ -43,7 +43,7 @@ exit status:
   1    something could not be written: a file, or standard output, whose reader closed it
   2    bad input, in one line on standard error; --debug shows where it comes from
   3    audit, compare or probe read found what --strict looks for
-  130  interrupted by Ctrl-C, with what was finished
+  130  interrupted by Ctrl-C, with what was finished; 143 by SIGTERM
 """
 
 
@@ -99,8 +99,10 @@ def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int
     arguments = list(sys.argv[1:] if argv is None else argv)
     status, line = _run(arguments, parser or build_parser())
     if line and sys.stderr is not None:
+        from .._base.text import visible
+
         what = "" if status == _INTERRUPTED else "error: "
-        print(f"attnscale: {what}{' '.join(line.split())}", file=sys.stderr)
+        print(f"attnscale: {what}{visible(' '.join(line.split()))}", file=sys.stderr)
     return status
 
 

@@ -259,7 +259,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line; the parsers of its commands are of the same class."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _Help, **options})
+        super().__init__(**{"formatter_class": _Help, "allow_abbrev": False, **options})
         add_option(self, "--debug", default=argparse.SUPPRESS)
 
     def add_commands(self, title: str, metavar: str) -> Commands:

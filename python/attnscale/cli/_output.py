@@ -175,7 +175,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
 
     A file that cannot be written does not stop the others. Forms that the answer lacks are refused.
     """
-    from .._base.text import to_csv, to_json
+    from .._base.text import to_csv, to_json, visible
 
     rows, drawing = answer.rows or (), answer.drawing
     csv, plot, as_json, html = (getattr(options, name, None) for name in ("csv", "plot", "json", "html"))
@@ -187,7 +187,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
     elif as_json:
         shown = f"{to_json(answer.content)}\n"
     else:
-        shown = f"{answer.text if isinstance(answer.text, str) else answer.text()}\n"
+        shown = f"{visible(answer.text if isinstance(answer.text, str) else answer.text())}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
         steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
@@ -200,7 +200,7 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
             steps.append(("standard output", lambda: _print(f"Figure: {plot}\n")))
     _do_all(steps)
     for remark in answer.remarks:
-        print(f"attnscale: {remark}", file=sys.stderr)
+        print(f"attnscale: {visible(remark)}", file=sys.stderr)
     if answer.ends is not None:
         raise answer.ends
 

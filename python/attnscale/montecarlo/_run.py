@@ -39,6 +39,8 @@ MOST_SAMPLES = 1_000_000
 # Operations of a piece of work: a fraction of a second, the most that Ctrl-C can lose.
 _PIECE = 4e8
 _MOST_ROWS = 1 << 15
+#: A running case is kept in the store this often; a killed process loses no more.
+_KEEP_SECONDS = 30.0
 
 
 class RunOptions(TypedDict, total=False):
@@ -197,7 +199,8 @@ class _Run:
         return result
 
     def _outcomes(self, cases: Sequence[Case]) -> Outcomes:
-        """The tally of each case after each piece of work; the store keeps the last one."""
+        """The tally of each case after each piece of work; the store keeps one now and then, and the last."""
+        kept = perf_counter()
         places = {case: place for place, case in enumerate(self.cases)}
         for case in cases:
             draws = self.experiment.cases[places[case]]
@@ -211,6 +214,9 @@ class _Run:
                         draws.rows(key=key, first=tally.rows, count=min(piece, goal - tally.rows))
                     )
                     yield case, tally.to_fields()
+                    if self.store is not None and perf_counter() - kept >= _KEEP_SECONDS:
+                        self.store.write(case, tally.to_fields())
+                        kept = perf_counter()
             if self.store is not None and tally.rows > first:
                 self.store.write(case, tally.to_fields())
 

@@ -113,11 +113,11 @@ def _small_sets(ledger: Ledger) -> Iterator[tuple[Slip, ...]]:
     """Single slips, then pairs, that explain the first wrong answer."""
     yield from ((slip,) for slip in SLIPS)
     first, right = ledger.wrong[0], [turn for turn in ledger.turns if turn.is_right]
-    # A slip that shows alone in a right answer is not there: this leaves out most pairs early.
+    # A right answer that refutes one slip, and that the other does not touch, refutes the pair.
     some = right[:: max(1, len(right) // _PROBES)]
-    shows = {slip.says: [ledger.shows((slip,), turn) for turn in some] for slip in SLIPS}
+    fits = {slip.says: [ledger.fits((slip,), turn) for turn in some] for slip in SLIPS}
     for one, other in combinations(SLIPS, 2):
-        if not any(a != b for a, b in zip(shows[one.says], shows[other.says], strict=True)):
+        if not any({a, b} == {None, False} for a, b in zip(fits[one.says], fits[other.says], strict=True)):
             yield from [(one, other)] if ledger.fits((one, other), first) else []
 
 

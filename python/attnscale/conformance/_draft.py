@@ -127,13 +127,13 @@ def read_mask(mask: Array) -> tuple[Seen, Array | None]:
 
 
 def sink_of(options: Mapping[str, Any]) -> Any:
-    """Logits of the call's sink, which broadcast to its rows; None without one."""
+    """Logits of the call's sink, which broadcast to its rows and an axis of keys; None without one."""
     found = normalizers.get(options.get("normalizer", "softmax"))
     if isinstance(found, normalizers.SoftmaxN):
         return np.log(found.n)
     if isinstance(found, normalizers.Sink):
         logits = np.asarray(found.logits, np.float64)
-        return logits[:, None, None] if logits.ndim == 1 else logits
+        return logits[:, None, None] if logits.ndim == 1 else logits[..., None] if logits.ndim else logits
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import normalizers
+from .._draft import is_softmax, sink_of
 
 
 def swap_heads(arrays: Iterable[Any], layout: str = "bhsd") -> list[Any]:
@@ -63,20 +63,17 @@ def heads_agree(arrays: Iterable[Any], enable_gqa: bool = False) -> None:
         raise NotImplementedError("heads of key and value that agree, and of the query too unless shared")
 
 
-def sink_logits(normalizer: Any, heads: int, dtype: Any) -> Any:
+def sink_logits(normalizer: Any, heads: int, dtype: Any = np.float64) -> Any:
     """The logit of a sink for each head, or None for the softmax; other normalizers are refused."""
-    found = normalizers.get("softmax" if normalizer is None else normalizer)
-    if isinstance(found, normalizers.SoftmaxN):
-        logits: Any = np.log(found.n)
-    elif isinstance(found, normalizers.Sink):
-        logits = np.asarray(found.logits)
-    elif type(found) is normalizers.Softmax:
-        return None
-    else:
+    options = {"normalizer": "softmax" if normalizer is None else normalizer}
+    if not is_softmax(options):
         raise NotImplementedError("no normalizer but the softmax and a sink")
-    if np.ndim(logits) > 1:
+    logits = sink_of(options)
+    if logits is None:
+        return None
+    if logits.ndim and logits.shape[1:] != (1, 1):
         raise NotImplementedError("no sinks of rows")
-    return np.broadcast_to(logits, heads).astype(dtype)
+    return np.broadcast_to(logits.ravel(), heads).astype(dtype)
 
 
 def widths_agree(key: Any, value: Any) -> None:

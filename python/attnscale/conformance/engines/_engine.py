@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import normalizers
-
 
 @dataclass(frozen=True)
 class Engine:
@@ -87,15 +85,3 @@ def mask_of_axes(mask: Any, n_axes: int) -> Any:
     if any(length != 1 for length in shape[: len(shape) - n_axes]):
         raise NotImplementedError(f"masks of {n_axes} axes")
     return array.reshape(shape[len(shape) - n_axes :])
-
-
-def head_sinks(normalizer: Any, n_heads: int) -> Any:
-    """The logit of the sink of each head; None without a sink. NotImplementedError for other normalizers."""
-    found = normalizers.get("softmax" if normalizer is None else normalizer)
-    if isinstance(found, normalizers.Softmax):
-        return None
-    if isinstance(found, normalizers.SoftmaxN):
-        return np.full(n_heads, np.log(found.n))
-    if isinstance(found, normalizers.Sink) and np.ndim(found.logits) < 2:
-        return np.broadcast_to(found.logits, (n_heads,))
-    raise NotImplementedError("no normalizer but the softmax, and a sink of each head")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, head_sinks, mask_of_axes, refuse
+from ._calls import sink_logits
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import mask_to_torch, run, to_torch
 
 
@@ -59,7 +60,7 @@ def _call(
     options = {"scaling": query.shape[3] ** -0.5 if scale is None else float(scale)}
     module = SimpleNamespace(num_key_value_groups=heads // max(kv_heads, 1), training=False)
     module.is_causal = "is_causal" in seen or "causal" in seen
-    sinks = head_sinks(normalizer, heads)
+    sinks = sink_logits(normalizer, heads)
     if sinks is not None:
         module.sinks = torch.tensor(sinks, dtype=to_torch(query[:0]).dtype)
     if softcap is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._engine import Engine, head_sinks, mask_of_axes, refuse
+from ._calls import sink_logits
+from ._engine import Engine, mask_of_axes, refuse
 from ._torch import mask_to_torch, run, to_torch
 
 
@@ -44,7 +45,7 @@ def _attend(
     options = _masks(attn_mask, key_lengths, query, n_keys)
     if key.shape[1] != heads and not enable_gqa:
         raise NotImplementedError("fewer heads of keys only when they are shared")
-    sinks = head_sinks(normalizer, heads)
+    sinks = sink_logits(normalizer, heads)
     choices: dict[str, Any] = {"scale": None if scale is None else float(scale), "flash": flash}
     choices |= {"causal": causal is not None, "heads": heads, "head_learned_sink": sinks is not None}
     if softcap is not None:

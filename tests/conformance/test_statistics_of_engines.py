@@ -28,7 +28,7 @@ def arrays(*, key_heads: int = 4, n_queries: int = 5) -> list[Any]:
 
 
 def call(given: list[Any], **options: Any) -> Any:
-    """What an engine has of a call, in NumPy: scores by stage, weights, and statistics of the rows."""
+    """Parts of a call in NumPy: scores by stage, weights, and statistics of the rows."""
     query, key, _ = given
     key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     n, m = query.shape[-2], key.shape[-2]

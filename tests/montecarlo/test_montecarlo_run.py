@@ -242,7 +242,7 @@ def test_cases_that_were_not_reached_are_nan(small_pieces):
 
 
 def test_a_running_case_is_kept_now_and_then(small_pieces, tmp_path, monkeypatch):
-    """What a killed process leaves goes on with the same bits."""
+    """The part that a killed process leaves goes on with the same bits."""
     monkeypatch.setattr(_run, "_KEEP_SECONDS", 0.0)
     kept = []
 

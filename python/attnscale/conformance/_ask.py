@@ -16,7 +16,7 @@ from ..exact.lse import LseConvention, identify_lse
 from ._call import Case, numpy_type
 from ._draft import Predicted
 from ._drawn import numbers
-from ._statistics import StatisticOutcome, judge_statistics
+from ._statistics import StatisticOutcome, judge_statistics, judged_call
 from ._turn import Turn
 
 Array = NDArray[Any]
@@ -154,12 +154,9 @@ def conventions_of(turn: Turn, lse: Any) -> tuple[LseConvention, ...] | None:
     """The conventions that fit an lse, the simplest first; None where nothing can be told."""
     if lse is None or not turn.is_finite or not np.isfinite(turn.found[~turn.truth.empty]).any():
         return None
-    query, key, value = turn.arrays
-    if key.ndim > 2:  # batch axes of the value alone are axes of the rows too
-        batch = np.broadcast_shapes(key.shape[:-3], value.shape[:-3])
-        key = np.broadcast_to(key, (*batch, *key.shape[-3:]))
+    call = judged_call(turn.case.options, turn.arrays, turn.allowed)
     try:
-        found = identify_lse(query, key, lse, **turn.case.options)
+        found = identify_lse(call.query, call.key, lse, **call.options)
     except (ValueError, TypeError):  # another shape, or no numbers
         return ()
     if found.convention is None:

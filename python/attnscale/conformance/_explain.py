@@ -19,7 +19,7 @@ _MISFITS = 0.4
 
 
 class Ledger:
-    """What each slip predicts for each of an engine's answers, computed when it is asked."""
+    """Predictions of every slip for an engine's answers, each computed when it is asked."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         #: Wrong answers first, small ones before large ones.

@@ -42,7 +42,7 @@ CAST = "the softmax of scores less a number"
 
 
 def _contents(draft: Draft) -> Iterator[tuple[str, float, Draft]]:
-    """What engines write into rows without keys, the tolerance, and a draft that computes it."""
+    """Contents that engines write into rows without keys: a name, a tolerance, and a draft for each."""
     flat, bare, near, cast = (draft.copy() for _ in range(4))
     for made in (flat, bare, near):
         made.lets = made.added = None
@@ -74,11 +74,9 @@ def emptied_by(turn: Turn) -> str:
     for name in given:
         rest = tuple(x for x in given if x != name)
         if (~seen_of(draft, shape, without=rest).any(-1)).any():
-            return (
-                _kind_of(draft)
-                if name == "attn_mask"
-                else {"is_causal": "causality", "causal": "causality"}.get(name, name)
-            )
+            if name == "attn_mask":
+                return _kind_of(draft)
+            return "causality" if "causal" in name else name
     return "options together"
 
 

@@ -121,8 +121,8 @@ def _name_the_rest(judged: dict[str, Turn], names: dict[str, list[str]]) -> None
 
 def _rounding(turn: Turn, judged: dict[str, Turn]) -> list[str]:
     """The narrower type whose roundings nearly all answers have."""
+    inside = [each for each in judged.values() if each.is_finite and not each.is_right]
     for narrower, allowed in _NARROWER.items():
-        inside = [each for each in judged.values() if each.is_finite and each.difference > each.allowed]
         if narrower == turn.dtype or allowed <= turn.allowed:
             continue
         near = [each for each in inside if each.difference <= allowed]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..._base.checks import as_array
+from .._call import numpy_type
 
 #: Query, key and value.
 Arrays = tuple[Any, Any, Any]
@@ -179,12 +180,8 @@ def _words(error: Exception) -> str:
 
 def cast(array: Any, dtype: str) -> Any:
     """The array in another type; numbers beyond it become infinite."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return np.asarray(array).astype(ml_dtypes.bfloat16)
     with np.errstate(over="ignore"):
-        return np.asarray(array).astype(dtype)
+        return np.asarray(array).astype(numpy_type(dtype))
 
 
 def is_near(found: Any, truth: Any, allowed: float) -> bool:

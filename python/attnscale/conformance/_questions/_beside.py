@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an engine returns beside the output: log-sum-exp, scores, weights, statistics; and sinks."""
+"""Questions about results beside the output: log-sum-exp, scores, weights, statistics; and sinks."""
 
 from __future__ import annotations
 

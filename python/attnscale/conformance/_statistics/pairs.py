@@ -61,7 +61,7 @@ def _placed(found: Pairs, p: Pairs, call: Judged) -> Pairs | str:
 
 
 def _slips_of_weights(found: Pairs, call: Judged, rows: NDArray[np.bool_]) -> Iterator[str]:
-    """What explains the weights of the rows that have keys."""
+    """Name of the slip that explains the weights of the rows that have keys."""
     p, seen = call.rows.p, call.seen
 
     def fits(truth: Pairs) -> bool:
@@ -145,7 +145,7 @@ def judge_scores(call: Judged, given: Mapping[str, Any]) -> StatisticOutcome:
 
 
 def _held_by_hidden(found: Pairs, scores: Pairs, seen: NDArray[np.bool_]) -> str:
-    """What hidden keys hold, in words that follow the stage."""
+    """Words for the scores of hidden keys, which follow the stage."""
     held, own = found[~seen], scores[~seen]
     if not held.size:
         return ""

@@ -90,7 +90,7 @@ def one_node(
     inputs: Mapping[str, Any],
     domain: str = "",
 ) -> Any:
-    """What runs a graph of one node, made once for its attributes and the types of its inputs."""
+    """A session of a graph of one node, made once for its attributes and the types of its inputs."""
     types = tuple((name, x.dtype) for name, x in inputs.items())
     return _made(session, operator, names, outputs, tuple(attributes.items()), types, domain)
 

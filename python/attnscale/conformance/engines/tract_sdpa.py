@@ -46,7 +46,7 @@ def _attend(
 
 @cache
 def _model(types: Any, scale: float | None, is_causal: bool) -> Any:
-    """What runs the operator on arrays of given shapes and types."""
+    """A model that runs the operator on arrays of given shapes and types."""
     import tract
 
     names = "qkvm"[: len(types)]

@@ -15,7 +15,7 @@ from ._call import Case, read_cases
 from ._drawn import draw_cases
 from ._report import Conformance
 from ._verdict import outcomes
-from .engines import Engine, find_engine
+from .engines import Engine, read_engine
 
 #: Largest allowed error of an output, in units of the row's mass.
 TOLERANCES = {"float64": 1e-9, "float32": 5e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -80,9 +80,7 @@ def check(
     232 right, 0 wrong, 0 errors, 0 not served (tolerance 5e-05, seed 0)
       lse: none returned
     """
-    attend = find_engine(engine) if isinstance(engine, str) else engine
-    if not callable(attend):
-        raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
+    attend = read_engine(engine)
     if isinstance(attend, Engine):
         attend.need()
     for name, given in (("dtype", dtype), ("passed_as", passed_as or dtype)):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._base.checks import choose, shown
+from ..._base.checks import choose
 from .. import engines
 from . import _beside, _causal, _empty, _masks, _numbers
 from ._asked import Answer, Asked, Question, answer
@@ -55,9 +55,7 @@ def ask(
     >>> found["no_keys_boolean"].says, found["causal_fewer"].says
     ('0', 'first keys')
     """
-    attend = engines.find_engine(engine) if isinstance(engine, str) else engine
-    if not callable(attend):
-        raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
+    attend = engines.read_engine(engine)
     choose("dtype", dtype, _DTYPES)
     chosen = [QUESTIONS[choose("names", name, tuple(QUESTIONS))] for name in names or QUESTIONS]
     return {each.name: answer(each, Asked(attend, dtype)) for each in chosen}

@@ -8,12 +8,13 @@ asked, without mending it, and raises NotImplementedError for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
-from ..._base.checks import choose
+from ..._base.checks import choose, shown
 from ._engine import Engine
 
 __all__ = ["Engine", "engines", "find_engine"]
@@ -40,3 +41,11 @@ def engines() -> Mapping[str, Engine]:
 def find_engine(name: str) -> Engine:
     """The adapter of an engine; a ValueError names those that there are."""
     return engines()[choose("engine", name, tuple(engines()))]
+
+
+def read_engine(engine: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an engine that is given, or named."""
+    attend = find_engine(engine) if isinstance(engine, str) else engine
+    if not callable(attend):
+        raise TypeError(f"engine must be a function or the name of an engine, got {shown(engine)}")
+    return attend

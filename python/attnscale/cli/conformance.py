@@ -15,7 +15,8 @@ from ._output import Answer, bad_input, left_out
 DESCRIPTION = """\
 Runs engines that have a ready adapter through calls with known answers, and names slips; then asks questions
 that documents leave open, such as what a row without keys holds. An answer marked ! departs from what most
-expect, with the reason below the table. The packages of the engines must be installed.
+expect, with the reason below the table. The packages of the engines must be installed. Engines run in
+processes of their own: a call that ends one is an error of its case alone.
 """
 #: Most letters in the lines of a table.
 _WIDTH = 110
@@ -87,8 +88,8 @@ def _run(engine: Engine, options: argparse.Namespace) -> _Found:
     dtype = options.dtype or "float32"
     drawn: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
     with bad_input(engine.name):
-        report = conformance.check(engine, dtype=dtype, **drawn)
-        return _Found(engine, report, conformance.ask(engine, dtype=dtype))
+        report = conformance.check(engine, dtype=dtype, isolate=True, **drawn)
+        return _Found(engine, report, conformance.ask(engine, dtype=dtype, isolate=True))
 
 
 def _table(found: _Found) -> tuple[list[str], list[list[str]], list[str]]:

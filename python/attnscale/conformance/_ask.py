@@ -16,6 +16,7 @@ from ..exact.lse import LseConvention, identify_lse
 from ._call import Case, numpy_type
 from ._draft import Predicted
 from ._drawn import numbers
+from ._isolated import NOTHING, untold
 from ._statistics import StatisticOutcome, judge_statistics, judged_call
 from ._turn import Turn
 
@@ -58,13 +59,21 @@ class Asked:
     not_served: str | None = None
 
 
-def ask_twice(of: Question, cases: Mapping[str, Case]) -> list[Asked]:
-    """Ask every case, then every case again in another order."""
-    asked = [Asked(name, case) for name, case in cases.items()]
+def ask_twice(
+    of: Question,
+    cases: Mapping[str, Case],
+    *,
+    begin: Callable[[str], None] = untold,
+    lost: Mapping[str, str] = NOTHING,
+) -> list[Asked]:
+    """Ask every case, then every case again in another order; `begin` and `lost` as in `_isolated`."""
+    asked = [Asked(name, case, error=lost.get(name, "")) for name, case in cases.items()]
     for turn in range(2):
         order = np.random.default_rng([of.seed, turn]).permutation(len(asked))
         for i in order:
-            _ask(of, asked[i], turn)
+            if asked[i].name not in lost:
+                begin(asked[i].name)
+                _ask(of, asked[i], turn)
     for each in asked:
         if len(each.turns) == 2:
             _note_late_writes(each)

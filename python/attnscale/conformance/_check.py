@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .._base.checks import choose, number, shown
+from .._base.checks import boolean, choose, number, shown
 from ._ask import Question, ask_twice
 from ._call import Case, read_cases
 from ._drawn import draw_cases
+from ._isolated import isolated
 from ._report import Conformance
 from ._verdict import outcomes
 from .engines import Engine, read_engine
@@ -29,6 +30,7 @@ def check(
     tolerance: float | None = None,
     seed: int | None = None,
     passed_as: str | None = None,
+    isolate: bool = False,
 ) -> Conformance:
     """Run another attention through calls with known answers, and report its differences.
 
@@ -52,6 +54,10 @@ def check(
         Seed of sizes, numbers and order. Default: a fresh one, which the report tells.
     passed_as : {"float32", "float64", "float16", "bfloat16"}, optional
         Type of the arrays, where an engine cannot read those of `dtype`. Default: `dtype`.
+    isolate : bool, default False
+        Whether the engine runs in a process of its own: a call that ends the process, or that takes more than
+        two minutes, is then an error of its case alone, and the other cases are asked in another process. A
+        function must be one that pickle can send, or cloudpickle where it is installed.
 
     Returns
     -------
@@ -60,7 +66,8 @@ def check(
     Raises
     ------
     TypeError
-        If engine is neither a name nor a function, or cases do not map names to Case.
+        If engine is neither a name nor a function, or cannot be sent to another process, or cases do not map
+        names to Case.
     ValueError
         If a name or a type is unknown, tolerance is not greater than 0, seed is negative, or a case has no
         value.
@@ -90,7 +97,9 @@ def check(
         raise ValueError(f"tolerance must be greater than 0, got {shown(tolerance)}")
     drawn = _read_seed(seed)
     chosen = draw_cases(drawn) if cases is None else _with_values(read_cases(cases))
-    asked = ask_twice(Question(attend, dtype, passed_as or dtype, allowed, drawn), chosen)
+    of = Question(attend, dtype, passed_as or dtype, allowed, drawn)
+    apart = boolean("isolate", isolate)
+    asked = isolated(ask_twice, tuple(chosen), of, chosen) if apart else ask_twice(of, chosen)
     label = f"{attend.name} {attend.installed}" if isinstance(attend, Engine) else ""
     return Conformance(outcomes(asked), allowed, drawn, chosen, label)
 

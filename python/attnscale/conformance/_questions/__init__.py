@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..._base.checks import choose
+from ..._base.checks import boolean, choose
 from .. import engines
+from .._isolated import NOTHING, isolated, untold
 from . import _beside, _causal, _empty, _masks, _numbers
 from ._asked import Answer, Asked, Question, answer
 
@@ -24,7 +25,11 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def ask(
-    engine: str | Callable[..., Any], *, dtype: str = "float32", names: Sequence[str] | None = None
+    engine: str | Callable[..., Any],
+    *,
+    dtype: str = "float32",
+    names: Sequence[str] | None = None,
+    isolate: bool = False,
 ) -> dict[str, Answer]:
     """Ask an engine what it does where no answer is right.
 
@@ -36,6 +41,8 @@ def ask(
         Type of the arrays, but for questions about 16 bits, which choose their own; bfloat16 needs ml_dtypes.
     names : sequence of str, optional
         Names of questions; by default all of ``QUESTIONS``.
+    isolate : bool, default False
+        As for :func:`check`; the answer to a question whose calls end the process says so.
 
     Returns
     -------
@@ -44,7 +51,7 @@ def ask(
     Raises
     ------
     TypeError
-        If engine is neither a name nor a function.
+        If engine is neither a name nor a function, or cannot be sent to another process.
     ValueError
         If dtype, one of the names, or the name of the engine is unknown.
 
@@ -57,5 +64,25 @@ def ask(
     """
     attend = engines.read_engine(engine)
     choose("dtype", dtype, _DTYPES)
-    chosen = [QUESTIONS[choose("names", name, tuple(QUESTIONS))] for name in names or QUESTIONS]
-    return {each.name: answer(each, Asked(attend, dtype)) for each in chosen}
+    chosen = tuple(choose("names", name, tuple(QUESTIONS)) for name in names or QUESTIONS)
+    work = (Asked(attend, dtype), chosen)
+    return isolated(_answers, chosen, *work) if boolean("isolate", isolate) else _answers(*work)
+
+
+def _answers(
+    asked: Asked,
+    names: Sequence[str],
+    *,
+    begin: Callable[[str], None] = untold,
+    lost: Mapping[str, str] = NOTHING,
+) -> dict[str, Answer]:
+    """The answers to these questions; `begin` and `lost` as in `_isolated`."""
+    found = {}
+    for name in names:
+        asks = QUESTIONS[name]
+        if name in lost:
+            found[name] = Answer(asks.asks, lost[name], True, asks.rule)
+        else:
+            begin(name)
+            found[name] = answer(asks, asked)
+    return found

@@ -113,6 +113,21 @@ def test_import_brings_no_heavy_module() -> None:
     assert parents & heavy == set()
 
 
+@pytest.mark.torch
+def test_calls_on_tensors_do_not_import_the_compiler() -> None:
+    """PyTorch's compiler takes a second to import; only torch.compile needs it."""
+    code = """
+import sys, torch, attnscale as at, attnscale.torch
+x = torch.ones(2, 3, 4, requires_grad=True)
+at.torch.attention(x, x, x).sum().backward()
+at.torch.attention(x, x, x, backend="torch").sum().backward()
+at.torch.nn.MultiheadAttention(4, 2)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_calls_on_arrays_do_not_import_xarray() -> None:
     """Calls whose layout names the axes do not import xarray."""
     code = """

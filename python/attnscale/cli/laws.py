@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import audit
 from .._base.checks import InputError
 from .._base.text import to_text
 from .._grid.progress import watched
@@ -81,6 +80,8 @@ def _compare(options: argparse.Namespace) -> Answer:
 
 def _learned(checkpoint: Path, lengths: Sequence[int]) -> Answer:
     """The law of each head of a checkpoint, and its multiple of 1/sqrt(d) at some lengths."""
+    from .. import audit  # its rules take a tenth of a second to import
+
     rows = audit.learned_scales(checkpoint).laws_at(lengths)
     if not rows:
         raise InputError(f"--from {checkpoint}: no weight in it is a law of a head; see attnscale audit")

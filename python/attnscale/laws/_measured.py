@@ -111,14 +111,16 @@ class CriticalScale(ClosedForm):
             inf where two keys tie for the top; NaN where a score is NaN or +inf.
         """
         refuse_masked("scores", scores, _HIDE)
-        s = -np.sort(-np.asarray(scores, np.float64), axis=-1)
+        s = np.sort(-np.asarray(scores, np.float64), axis=-1)  # the largest score is the first, negated
         if s.shape[-1] < 2:
             return np.zeros(s.shape[:-1])[()]
+        hidden = np.isposinf(s[..., 1:])
+        rates = s[..., 1:]
         with np.errstate(invalid="ignore", divide="ignore"):
-            gaps = s[..., :1] - s[..., 1:]
-            rates = np.log(np.arange(2, s.shape[-1] + 1)) / gaps
+            rates -= s[..., :1]
+            np.divide(np.log(np.arange(2, s.shape[-1] + 1)), rates, out=rates)
         # Hidden keys come last; their gap is infinite and their rate 0, or NaN if all are hidden.
-        rates = np.where(np.isneginf(s[..., 1:]), 0.0, rates)
+        rates[hidden] = 0.0
         return rates.max(axis=-1)[()]
 
 

@@ -15,7 +15,7 @@ from .._call.options import check_known, takes
 from ..exact.spans import members_of
 from ._base.arguments import Arguments, TensorOptions, read_call
 from ._base.device import Kernel, backend_of, refuse_jit_trace
-from ._base.private import is_eager
+from ._base.private import constant_when_compiled, is_eager
 from ._base.tensors import check_one_device, on_cpu, swap_heads
 from ._eager import attend_now, attend_plain
 from ._ops import run
@@ -249,7 +249,7 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
     return found
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _load_triton(device_type: str) -> None:
     """Register the kernels in Triton for a type of device; not traced by the compiler."""
     from ._triton._operator import register  # imports Triton, which may take a second

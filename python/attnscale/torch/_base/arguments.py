@@ -20,6 +20,7 @@ from ...laws._registry import open_law, with_values
 from ...normalizers import Normalizer
 from ...normalizers._base import Rule
 from .learned import Entmax, Learned, Sigmoid, Sink
+from .private import constant_when_compiled
 from .tensors import array, autocast, check_tensors, row_extents
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Arguments(NamedTuple):
         return self.normalizer
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _names_softmax(text: str) -> bool:
     return isinstance(normalizers.get(text), (normalizers.Softmax, normalizers.SoftmaxN, normalizers.Sink))
 

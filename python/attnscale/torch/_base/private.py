@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map_only as tree_map_only
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Contexts in which functions of PyTorch call no mode and no subclass, or no subclass.
 DisableTorchFunction = torch._C.DisableTorchFunction
@@ -48,6 +50,15 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def is_traced() -> bool:
     """Whether tensors may be compiled, transformed or fake, without numbers that Python can read."""
     return torch.compiler.is_compiling() or is_transformed() or _dispatch_modes() > 0
+
+
+def constant_when_compiled(function: _Function) -> _Function:
+    """Mark a function whose result the compiler takes as a constant, without tracing it.
+
+    ``torch.compiler.assume_constant_result`` does as much, but imports the compiler, which takes a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def has_forward_derivatives() -> bool:

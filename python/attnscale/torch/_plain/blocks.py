@@ -20,7 +20,7 @@ from ..._call.weights import available
 from ...normalizers import Normalizer
 from .._base.arguments import Arguments
 from .._base.device import check_no_threads, without_autocast
-from .._base.private import is_traced
+from .._base.private import constant_when_compiled, is_traced
 from .._base.tensors import common_type, swap_heads
 from .plan import RowPlan, plan_rows
 from .rows import BlockCall, Learnt
@@ -69,7 +69,7 @@ def _rule(call: Arguments, *asked: str) -> Normalizer:
     return _normalizer(given[0] if given else call.normalizer, *asked)
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _normalizer(text: str, *asked: str) -> Normalizer:
     """The normalizer of this name; not traced by the compiler."""
     return _known_normalizer(text, *asked)
@@ -118,7 +118,7 @@ def _without_amplitude(call: Arguments) -> Arguments:
     return call._replace(scale=None, law=_multiplied(call.law), learned=(), lengths=())
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _multiplied(law: str) -> str:
     """The law inside a multiple of a law; not traced by the compiler."""
     return cast(laws.Scaled, laws.get(law)).law.spelling

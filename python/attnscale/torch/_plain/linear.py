@@ -20,6 +20,7 @@ from ...variants._linear import decay_of
 from ...variants._linear_form import LinearForm
 from .._base.autograd import compute_again
 from .._base.device import without_autocast
+from .._base.private import constant_when_compiled
 from .._base.tensors import ShapeAndType, common_type, repeat_heads, swap_heads, unread_rows, wide_type
 
 #: Keys of a block, and of a block whose pairs are written out feature by feature.
@@ -52,7 +53,7 @@ def attend_by_sums(
     return swap_heads(found.to(common_type(x.dtype for x in rows)), layout).contiguous()
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _plan(
     name: str,
     shapes: list[ShapeAndType],

@@ -21,7 +21,7 @@ from ..._call.weights import normalizer_of
 from ...laws._registry import open_law
 from .._base.arguments import N_TENSORS, SCHEMA, Arguments
 from .._base.autograd import Differentiable
-from .._base.private import is_traced
+from .._base.private import constant_when_compiled, is_traced
 from .._base.tensors import ShapeAndType, array, numpy_type, unread_rows, wide_type
 from .scores import Scores, Visible, blocks_of_rows, key_count, visible_of, wide_rows
 from .sums import softmax, softmax_entropy
@@ -223,7 +223,7 @@ def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
     )
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def of_distance(law: str, *learned: str) -> tuple[bool, bool]:
     """Whether a law is of the distance, and whether it adds to scores; not traced by the compiler."""
     found = open_law(law, learned)

@@ -20,7 +20,7 @@ import attnscale_bench as bench
 from attnscale._base.text import to_text
 from attnscale._grid.progress import progress_line
 from attnscale.cli._output import Answer, Drawing, OutputError, check_outputs, emit
-from attnscale_bench import VariantCost
+from attnscale_bench import CallCost
 
 _LEGEND = """\
 One call, float32, {heads} head(s) of {head_dim}, every case in a process of its own. Time: median of its
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measured(options: argparse.Namespace) -> tuple[int, int, list[VariantCost]]:
+def _measured(options: argparse.Namespace) -> tuple[int, int, list[CallCost]]:
     with progress_line() as progress:
         costs = bench.run_variants(
             options.n,
@@ -58,10 +58,10 @@ def _measured(options: argparse.Namespace) -> tuple[int, int, list[VariantCost]]
     return options.heads, options.head_dim, costs
 
 
-def _read(path: Path) -> tuple[int, int, list[VariantCost]]:
+def _read(path: Path) -> tuple[int, int, list[CallCost]]:
     """Costs from the --json output of an earlier run."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return stored["heads"], stored["head_dim"], [VariantCost(**each) for each in stored["costs"]]
+    return stored["heads"], stored["head_dim"], [CallCost(**each) for each in stored["costs"]]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,35 +80,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _by_name(costs: list[VariantCost]) -> dict[str, list[VariantCost]]:
-    found: dict[str, list[VariantCost]] = {}
+def _by_name(costs: list[CallCost]) -> dict[str, list[CallCost]]:
+    found: dict[str, list[CallCost]] = {}
     for cost in costs:
-        found.setdefault(cost.variant, []).append(cost)
+        found.setdefault(cost.call, []).append(cost)
     return found
 
 
-def _first_of_slope(costs: list[VariantCost]) -> int:
+def _first_of_slope(costs: list[CallCost]) -> int:
     """First length for slopes: 4096 if there are two from there on, since short calls measure fixed costs."""
     lengths = sorted({cost.n for cost in costs})
     return next((n for n in lengths if n >= 4096), lengths[0]) if lengths[-1] > 4096 else lengths[0]
 
 
-def _slope(costs: list[VariantCost], what: str, first: int) -> float:
+def _slope(costs: list[CallCost], what: str, first: int) -> float:
     return bench.slope([cost for cost in costs if cost.n >= first], what)
 
 
-def _crossover(name: str, groups: dict[str, list[VariantCost]]) -> float | None:
+def _crossover(name: str, groups: dict[str, list[CallCost]]) -> float | None:
     """The n from which a variant is faster; None also for variants of the exact kernel (noise)."""
     if name in ("exact", "exact causal", "kattention"):
         return None
     return bench.crossover(_exact_of(name, groups), groups[name])
 
 
-def _exact_of(name: str, groups: dict[str, list[VariantCost]]) -> list[VariantCost]:
+def _exact_of(name: str, groups: dict[str, list[CallCost]]) -> list[CallCost]:
     return groups.get("exact causal" if name.endswith("causal") or name == "ssd" else "exact", [])
 
 
-def _report(costs: list[VariantCost]) -> dict[str, object]:
+def _report(costs: list[CallCost]) -> dict[str, object]:
     groups, first = _by_name(costs), _first_of_slope(costs)
     summary = {
         name: {
@@ -121,7 +121,7 @@ def _report(costs: list[VariantCost]) -> dict[str, object]:
     return {"costs": [asdict(cost) for cost in costs], "summary": summary}
 
 
-def _table(costs: list[VariantCost]) -> str:
+def _table(costs: list[CallCost]) -> str:
     groups, first = _by_name(costs), _first_of_slope(costs)
     lengths = sorted({cost.n for cost in costs})
     header = [
@@ -169,7 +169,7 @@ _COLUMNS = {
 }
 
 
-def _drawing(costs: list[VariantCost]) -> Drawing:
+def _drawing(costs: list[CallCost]) -> Drawing:
     groups = _by_name(costs)
     columns = {
         title: [cost for name in names for cost in groups.get(name, ())] for title, names in _COLUMNS.items()
@@ -179,7 +179,7 @@ def _drawing(costs: list[VariantCost]) -> Drawing:
     def draw(panels: Any) -> None:
         for row, what in zip(panels, ("seconds", "bytes"), strict=True):
             for ax, (title, found) in zip(row, columns.items(), strict=True):
-                beside = [] if "exact" in {cost.variant for cost in found} else groups.get("exact", [])
+                beside = [] if "exact" in {cost.call for cost in found} else groups.get("exact", [])
                 bench.draw_costs(found, ax, what=what, beside=beside, legend=what == "seconds")
                 if what == "seconds":
                     ax.set(title=title, xlabel="")

@@ -8,8 +8,9 @@ BENCH := --full
 # A line for each run; commit informative ones.
 HISTORY := benchmarks/history.jsonl
 
-bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl
+bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl, a table of growth
 	$(BIN)/python benchmarks/bench.py --history $(HISTORY) $(BENCH)
+	$(if $(filter --full,$(BENCH)),$(BIN)/python benchmarks/growth.py docs/_measured)
 
 # Other packages, installed outside the environment; not part of CI. ggml is compiled for this CPU, without a
 # cache.

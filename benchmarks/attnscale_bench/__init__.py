@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ._cases import CASES, Case
+from ._costs import CallCost, costs_of, crossover, slope
 from ._guard import Baseline, Change, compare, describe, keep, read_baseline
 from ._history import append_history, commit_of, read_history
 from ._peer_table import PEER_CASES, draw_peers, found_beside, write_peers
@@ -15,24 +16,27 @@ from ._rows import Row, Target, Unit
 from ._run import run
 from ._sets import SETS
 from ._variant_figures import draw_costs, draw_weights
-from ._variants import VARIANTS, VariantCost, crossover, run_variants, slope
+from ._variants import VARIANTS, run_variants
+from ._verbs import VERBS
 
 __all__ = [
     "CASES",
     "PEER_CASES",
     "SETS",
     "VARIANTS",
+    "VERBS",
     "Baseline",
+    "CallCost",
     "Case",
     "Change",
     "Report",
     "Row",
     "Target",
     "Unit",
-    "VariantCost",
     "append_history",
     "commit_of",
     "compare",
+    "costs_of",
     "crossover",
     "describe",
     "draw_costs",

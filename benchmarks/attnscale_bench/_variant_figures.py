@@ -13,7 +13,7 @@ from attnscale.plot._style import COLOURS, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ._variants import VariantCost
+    from ._costs import CallCost
 
 __all__ = ["draw_costs", "draw_weights"]
 
@@ -29,11 +29,11 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
 def draw_costs(
-    costs: Sequence[VariantCost],
+    costs: Sequence[CallCost],
     ax: Axes,
     *,
     what: str = "seconds",
-    beside: Sequence[VariantCost] = (),
+    beside: Sequence[CallCost] = (),
     legend: bool = True,
 ) -> None:
     """Draw time or memory of one call against n, on logarithmic scales: the slope is the power of n.
@@ -42,13 +42,13 @@ def draw_costs(
     thin and grey.
     """
     measured, grey = (
-        [(cost.variant, cost.n, getattr(cost, what)) for cost in each if getattr(cost, what)]
+        [(cost.call, cost.n, getattr(cost, what)) for cost in each if getattr(cost, what)]
         for each in (costs, beside)
     )
     with style():
         if grey:
             ax.plot(*zip(*(point[1:] for point in grey), strict=True), "--", color="0.5", label=grey[0][0])
-        _draw_lines(ax, measured, [cost.variant for cost in costs])
+        _draw_lines(ax, measured, [cost.call for cost in costs])
         if legend:
             ax.legend(loc="upper left", handlelength=2, fontsize="small")
         ax.set_yscale("log")

@@ -93,7 +93,7 @@ def variants_table():
         "|---" * (len(lengths) + 3) + "|",
     ]
     for name, summary in kept["summary"].items():
-        times = [each["seconds"] for each in kept["costs"] if each["variant"] == name]
+        times = [each["seconds"] for each in kept["costs"] if each["call"] == name]
         shown = ["-" if each is None else _milliseconds(each) for each in times]
         slope, start = summary["time_slope"], summary["faster_from"]
         ends = ["-" if slope is None else f"{slope:.2f}", "" if start is None else f"{start:.0f}"]

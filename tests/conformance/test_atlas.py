@@ -12,7 +12,7 @@ from typing import Any
 import attnscale as at
 import pytest
 
-from tools.engines import run
+from tools.engines import run, worker
 from tools.engines.page import ANSWERS, PAGE, page
 
 KEPT: dict[str, Any] = json.loads(ANSWERS.read_text(encoding="utf-8"))
@@ -76,31 +76,27 @@ def test_releases_are_compared(tmp_path: Path) -> None:
     assert f"- {name} 0.0 → {version}: *The call again* second call: differs → same bits." in page(changed)
 
 
-def test_a_process_that_ends_is_followed_by_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    questions = list(at.conformance.QUESTIONS)[:3]
-    calls: list[list[str]] = []
+@pytest.mark.torch
+def test_the_answers_of_a_process_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process of the engine writes what `ask` finds."""
+    names = list(at.conformance.QUESTIONS)[:2]
+    whole = at.conformance.ask
+    monkeypatch.setattr(
+        at.conformance, "ask", lambda engine, **options: whole(engine, names=names, **options)
+    )
+    worker.main("torch", str(tmp_path / "answers"))
+    written = (tmp_path / "answers").read_text(encoding="utf-8")
 
     def process(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        calls.append(command[5:])
-        lines: list[dict[str, Any]] = [{"version": "1.0"}]
-        status = 0
-        for each in questions:
-            if each not in calls[-1]:
-                lines.append({"asked": each})
-                if each == questions[1]:
-                    status = -11
-                    break
-                lines.append({"answered": each, "says": "0", "surprising": False})
-        Path(command[4]).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-        return subprocess.CompletedProcess(command, status, "", "")
+        Path(command[4]).write_text(written, encoding="utf-8")
+        return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", process)
     version, answers = run.asked("torch", tmp_path)
-    assert version == "1.0"
-    assert {name: each["says"] for name, each in answers.items()} == dict(
-        zip(questions, ["0", "ends the process", "0"], strict=True)
-    )
-    assert calls == [[], questions[:2]]
+    assert version == at.conformance.engines.find_engine("torch").installed
+    assert {name: each["says"] for name, each in answers.items()} == {
+        name: each.says for name, each in whole("torch", names=names).items()
+    }
 
 
 def test_an_engine_that_cannot_run_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

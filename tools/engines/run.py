@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python -m tools.engines.run [NAME ...]: ask engines, keep their answers, and write the page.
 
-``make engines`` runs it. Each engine has a folder with its packages, a process, and a limit of time.
+``make engines`` runs it. Each engine has a folder with its packages; a question that ends its process, or
+takes too long, is an answer.
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ from .page import ANSWERS, PAGE, page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "attention-engines"
-SECONDS = 300
-#: Processes for one engine: a question that ends one is not asked again.
-MOST_PROCESSES = 4
 
 
 def installed(name: str, pins: Sequence[str]) -> Path:
@@ -47,40 +45,21 @@ def installed(name: str, pins: Sequence[str]) -> Path:
 
 
 def asked(name: str, folder: Path) -> tuple[str | None, dict[str, dict[str, Any]]]:
-    """Version and answers of an engine; an answer "ends the process" where one does."""
-    answers: dict[str, dict[str, Any]] = {}
-    version = None
+    """Version and answers of an engine."""
     environment = os.environ | {
         "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     }
-    for _ in range(MOST_PROCESSES):
-        with tempfile.TemporaryDirectory() as place:
-            file = Path(place, "answers")
-            command = [sys.executable, "-m", "tools.engines.worker", name, str(file), *answers]
-            why = "ends the process"
-            try:
-                done = subprocess.run(
-                    command, env=environment, cwd=place, capture_output=True, text=True, timeout=SECONDS
-                )
-            except subprocess.TimeoutExpired:
-                done, why = None, f"no answer in {SECONDS} s"
-            lines = [*map(json.loads, file.read_text("utf-8").splitlines())] if file.exists() else []
-        if not lines:
-            raise RuntimeError(_last(done))
-        version = lines[0]["version"]
-        answers |= {x.pop("answered"): x for x in lines if "answered" in x}
-        if done is not None and done.returncode == 0:
-            break
-        if "asked" in lines[-1]:
-            answers[lines[-1]["asked"]] = {"says": why, "surprising": True}
-    return version, answers
-
-
-def _last(done: subprocess.CompletedProcess[str] | None) -> str:
-    lines = [] if done is None else done.stderr.strip().splitlines()
-    return re.sub(r"(/[\w.+-]+){2,}/", "", lines[-1]) if lines else "the process ended"
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "answers")
+        command = [sys.executable, "-m", "tools.engines.worker", name, str(file)]
+        done = subprocess.run(command, env=environment, cwd=place, capture_output=True, text=True)
+        if not file.exists():
+            lines = done.stderr.strip().splitlines()
+            raise RuntimeError(re.sub(r"(/[\w.+-]+){2,}/", "", lines[-1]) if lines else "the process ended")
+        found = json.loads(file.read_text(encoding="utf-8"))
+    return found["version"], found["answers"]
 
 
 def run(name: str, kept: dict[str, Any], pins: Sequence[str] = ()) -> str:

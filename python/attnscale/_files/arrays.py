@@ -152,7 +152,7 @@ def _of_data_set(path: Path, found: Any) -> Stored:
     """A data set of HDF5, mapped if its numbers lie beside each other in the file."""
     start = found.id.get_offset()  # None with chunks, filters, other files, or nothing written
     if found.dtype.kind != "f" or start is None or found.file.userblock_size:
-        return found[()] if found.dtype.kind not in "fV" else found
+        return found if found.dtype.kind == "f" else np.asarray(found[()])
     return Place(path, start, found.dtype, found.shape)
 
 

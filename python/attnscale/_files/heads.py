@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .._base.checks import InputError as InputError
 from .._base.checks import refusal, shown, warn
 from .arrays import Stored, arrays_of, is_in_place, one_array
-from .mapped import Place, slices, windows
+from .mapped import PIECE, Place, slices, windows
 
 # Spellings in use: this package's, PyTorch's, those of notebooks, and transformers' names of the states.
 QUERY_NAMES = ("query", "q", "queries", "query_states")
@@ -82,7 +82,7 @@ class OpenHeads:
 
     @property
     def most(self) -> int:
-        """The largest number of tokens to cut to."""
+        """The largest number of tokens that there are of queries and of keys."""
         return min(self.query_shape[-2], self.key_shape[-2])
 
     def read(
@@ -132,9 +132,9 @@ class OpenHeads:
 
     def _chosen(self, n: int | None, heads: Sequence[int] | None) -> Sequence[int]:
         """The heads' numbers, checked as n is."""
-        if n is not None and not 1 <= n <= self.most:
-            rule = f"must be between 1 and {self.most}, the tokens in the file, got {n}"
-            raise refusal(InputError, "n", rule)
+        most = max(self.query_shape[-2], self.key_shape[-2])
+        if n is not None and not 1 <= n <= most:
+            raise refusal(InputError, "n", f"must be between 1 and {most}, the tokens in the file, got {n}")
         count = self.query_shape[-3]
         if heads is None:
             return range(count)
@@ -192,7 +192,7 @@ def read_heads(
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
     n : int, optional
-        Only the first n queries and keys; no others are read or checked.
+        Only the first n queries and keys, or all if there are fewer; no others are read or checked.
     heads : sequence of int, optional
         Only these query heads, counted from 0, and their key heads.
 
@@ -302,8 +302,9 @@ def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _check_finite(name: str, stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> None:
     """Refuse NaN and infinity, with their number and the index of the first."""
     count, first = 0, None
+    most = PIECE if isinstance(stored, (np.ndarray, Place)) else _PART  # a chunk is unpacked in each piece
     for run in _runs(heads):
-        for window in windows(_bounds(stored, layout, n, run), stored.dtype.itemsize):
+        for window in windows(_bounds(stored, layout, n, run), stored.dtype.itemsize, most):
             bad = ~np.isfinite(stored[slices(window)])
             if bad.any():
                 count += int(bad.sum())

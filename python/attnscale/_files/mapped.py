@@ -74,6 +74,16 @@ class Place:
             raise InputError(f"{self.file}: {name} is damaged: its checksum does not fit its bytes")
 
 
+def bfloat16() -> np.dtype[Any] | None:
+    """The type bfloat16 of ml_dtypes, if that is installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
+
+
 def windows(bounds: Sequence[range], itemsize: int, most: int = PIECE) -> Iterator[tuple[range, ...]]:
     """The indices `bounds` of an array in pieces of at most `most` bytes, the first axis slowest.
 
@@ -201,7 +211,7 @@ def _member(
 ) -> Place | Packed:
     """The place of an array in an archive, or how it is read; headers must agree on its size."""
     where = f"{path}: not a readable .npz file"
-    start = _start_of(stream, member, where)
+    start = start_of(stream, member, where)
     with archive.open(member) as numbers:
         shape, by_columns, dtype = _npy_header(numbers, where)
         header = numbers.tell()
@@ -216,7 +226,7 @@ def _member(
     return Place(path, start + header, dtype, shape, by_columns, member.CRC, header)
 
 
-def _start_of(stream: IO[bytes], member: zipfile.ZipInfo, where: str) -> int:
+def start_of(stream: IO[bytes], member: zipfile.ZipInfo, where: str) -> int:
     """The first byte of a member; its own header must agree with the archive's list."""
     stream.seek(member.header_offset)
     fields = _LOCAL.unpack(stream.read(_LOCAL.size))

@@ -139,6 +139,7 @@ class _Measured(NamedTuple):
             own = of_heads(law, slice(first, first + size), count)
             means.append(mean_entropy(part.query, part.key, own, cuts, is_causal=is_causal)[0])
             first += size
+            del part  # its memory, before the next one takes as much
         return np.concatenate(means)
 
 

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> Answer:
     """Measure the entropy of the stored heads, and return the table."""
     files = _files(options)
     layers = layers_of(files, options.layout)
-    heads = chosen_heads(options, layers)
+    heads = chosen_heads(options, (layer.open for layer in layers))
     lengths = _check_lengths(options.n, layers)
     laws = read_laws(options.laws)
     rows, interrupted = _measure(options, _Measured(layers, heads, lengths, laws))

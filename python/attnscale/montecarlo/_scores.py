@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.checks import as_array, choose, number, refusal, shown
+from .._base.pieces import all_finite
 from .._core import mc_experiment_rows, mc_fill
 from ..exact.forward import attention_statistics
 from ._experiment import Declaration, Draws, Prepared, RowSource
@@ -140,7 +141,7 @@ def read_heads(query: Any, key: Any) -> RealHeads:
             raise TypeError(f"{name} must be floating point, got {array.dtype}")
         if array.ndim < 2 or 0 in array.shape:
             raise ValueError(f"{name} must be (..., heads, n, head_dim) and not empty, got {array.shape}")
-        if not np.isfinite(array).all():
+        if not all_finite(array):
             raise ValueError(f"{name} must be finite, got an array with NaN or infinity")
     q, k = (array.reshape(-1, *array.shape[-2:]) for array in arrays.values())
     if q.shape[-1] != k.shape[-1]:

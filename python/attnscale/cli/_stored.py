@@ -52,6 +52,14 @@ def chosen_heads(options: argparse.Namespace, opened: Iterable[OpenHeads]) -> li
     return heads
 
 
+def check_alike(layers: Sequence[StoredLayer]) -> None:
+    """Refuse layers with different numbers of queries or keys, which have no length in common by default."""
+    sizes = {(layer.shape[0][-2], layer.shape[1][-2]): layer.name for layer in layers}
+    if len(sizes) > 1:
+        seen = "; ".join(f"{name} {n_queries} and {n_keys}" for (n_queries, n_keys), name in sizes.items())
+        raise InputError(f"--n must be given for layers of different numbers of queries and keys, got {seen}")
+
+
 def identity_of(layer: StoredLayer) -> dict[str, Any]:
     """A layer in a store: a file of another name, size or time of writing is another one."""
     stats = [(path, path.stat()) for path in layer.files]

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.checks import shown
 from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
 from .._core import __version__
@@ -30,7 +29,7 @@ from ..laws._registry import of_heads
 from ._laws import read_laws
 from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
-from ._stored import FILES, chosen_heads, files_of, head_names, identity_of, layers_of
+from ._stored import FILES, check_alike, chosen_heads, files_of, head_names, identity_of, layers_of
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
@@ -93,10 +92,7 @@ def _files(options: argparse.Namespace) -> list[Path]:
 def _check_lengths(lengths: list[int] | None, layers: Sequence[StoredLayer]) -> list[int | None]:
     """The numbers of queries and keys to measure, ascending; None is all of both."""
     if lengths is None:
-        sizes = {each.files[0]: tuple(shape[-2] for shape in each.shape) for each in layers}
-        if len({*sizes.values()}) > 1:
-            seen = "; ".join(f"{path.name} {size[0]} and {size[1]}" for path, size in sizes.items())
-            raise InputError(f"--n must be given where layers differ in queries and keys, got {shown(seen)}")
+        check_alike(layers)
         return [None]
     for layer in layers:
         most = layer.open.most

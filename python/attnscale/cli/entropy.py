@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
 from .._core import __version__
-from .._files.arrays import is_in_place
 from .._files.heads import InputError
 from .._files.layers import StoredLayer
 from .._grid.finished import finished
@@ -228,9 +227,8 @@ def _seconds_a_pair(layer: StoredLayer) -> float:
     (*lead, n_queries, _), (*_, n_keys, _) = layer.shape
     if math.prod(lead) * n_queries * n_keys < _FEW:
         return 0.0
-    heads = None if is_in_place(layer.open.query) and is_in_place(layer.open.key) else [0]
-    some = layer.open.read(heads=heads, check=False)
-    q, k = some.query[..., : _TRIAL[0], :], some.key[..., : _TRIAL[1], :]
+    some = layer.open.read(min(_TRIAL[1], n_keys), check=False)
+    q, k = some.query[..., : _TRIAL[0], :], some.key
     start = time.perf_counter()
     attention_entropy(q, k, enable_gqa=q.shape[-3] != k.shape[-3])
     pairs: int = q.shape[-3] * q.shape[-2] * k.shape[-2]

@@ -103,7 +103,7 @@ class OpenHeads:
         chosen = self._chosen(n, heads)
         of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
         if check:
-            self.check(n, chosen)
+            self.check(n, heads)
         query = _cut(self.query, self.layout, n, chosen, as_stored)
         key = _cut(self.key, self.layout, n, of_keys, as_stored)
         names = self.names if heads is None else tuple(self.names[head] for head in chosen)

@@ -383,19 +383,19 @@ import numpy as np
 from attnscale.cli import main
 
 size, folder = 2**28, Path(sys.argv[1])
-np.save(folder / "q.npy", np.zeros((8, 64, 128), np.float32))
+np.save(folder / "q.npy", np.zeros((8, 4, 128), np.float32))
 with (folder / "k.npy").open("wb") as file:  # the numbers are a hole in the file
     header = {"descr": "<f4", "fortran_order": False, "shape": (8, 65536, 128)}
     np.lib.format.write_array_header_1_0(file, header)
     file.truncate(file.tell() + size)
-places = {"q": ([8, 64, 128], 0, 2**17), "k": ([8, 131072, 128], 2**17, 2**17 + size)}
+places = {"q": ([8, 4, 128], 0, 2**13), "k": ([8, 131072, 128], 2**13, 2**13 + size)}
 entries = {
     name: {"dtype": "BF16", "shape": shape, "data_offsets": ends} for name, (shape, *ends) in places.items()
 }
 with (folder / "b.safetensors").open("wb") as file:
     text = json.dumps(entries).encode()
     file.write(len(text).to_bytes(8, "little") + text)
-    file.truncate(file.tell() + 2**17 + size)
+    file.truncate(file.tell() + 2**13 + size)
 
 used = int(next(x for x in open("/proc/self/status") if x.startswith("VmData")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + 100 * 2**20,) * 2)

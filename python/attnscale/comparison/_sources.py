@@ -32,7 +32,8 @@ def stored_run(name: str, run: Any) -> Run:
         return found
     if isinstance(run, (str, os.PathLike)):
         path = Path(run)
-        check_is_file(path)
+        if path.suffix != ".zarr":
+            check_is_file(path)
         return (
             read_recording(path)
             if is_recording(path)

@@ -233,7 +233,7 @@ py::tuple call::ladder(const py::array_t<double>& bases, std::int64_t n_scales) 
 py::array call::received_ladder(const py::array_t<double>& bases, std::int64_t n_scales,
                                 const py::array& max_weight, const py::array& top) const {
   call_arrays arrays = arrays_;
-  arrays.leading = common_leading({&arrays.query, &arrays.key});
+  arrays.leading = common_leading({&arrays.key, &arrays.query});  // heads may share these queries
   received_ladder_problem problem;
   fill_ladder(arrays, bases, n_scales, problem);
   const std::int64_t numbers = count_entries(arrays.leading) * arrays.n_keys();

@@ -36,6 +36,7 @@ OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
 _BASES = 4  # multiples that are not twice another
 
 _KNOTS = 5  # rows with an exact expectation, if rows see different numbers of keys
+_NARROW = 0.2  # span of the logarithms of near numbers; that of the last eighth of causal rows is 0.13
 
 
 def measure_heads(
@@ -193,7 +194,8 @@ def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> A
 
     The keys are independent and uniform on a sphere, with scores of variance beta^2. `visible` has the shape
     (heads, rows), and beta is shared, or (heads, rows, betas). Rows with different numbers of keys are
-    interpolated between five of them, along the logarithm of the number.
+    interpolated between five of them, along the logarithm of the number, or averaged over two numbers where
+    all are near.
     """
     counts = np.maximum(visible, 1)
     if beta.ndim == 1:  # heads with equal numbers of visible keys share the answer
@@ -213,13 +215,19 @@ def _mean_of_random(visible: NDArray[np.int64], beta: Array, head_dim: int) -> f
     if not np.isfinite(beta).all():
         return float("nan")
     counts, first = np.unique(visible, return_index=True)
+    logs, each = np.log(counts), np.log(visible)
+    if 0 < logs[-1] - logs[0] < _NARROW:
+        # Two points with the mean and variance of the logarithms: exact for a cubic over even rows.
+        two = each.mean() + np.array([-1, 1]) * each.std()
+        betas = np.interp(two, logs, beta[first])
+        return float(np.mean([_expected(n, b, head_dim) for n, b in zip(np.exp(two), betas, strict=True)]))
     knots = np.unique(np.linspace(0, len(counts) - 1, _KNOTS).round().astype(int))
-    values = [_expected(int(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
-    return float(np.interp(np.log(visible), np.log(counts[knots]), values).mean())
+    values = [_expected(float(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
+    return float(np.interp(each, logs[knots], values).mean())
 
 
 @lru_cache(maxsize=4096)
-def _expected(n: int, beta: float, head_dim: int) -> float:
+def _expected(n: float, beta: float, head_dim: int) -> float:
     """The exact expectation, cached since it is slow and shared by heads and layers."""
     return float(expected_entropy(n, beta, head_dim=head_dim))
 

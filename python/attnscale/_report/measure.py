@@ -164,7 +164,7 @@ def _standard_error(entropy: NDArray[Any], n_rows: int) -> Array:
     if rows == n_rows:
         return np.zeros(len(entropy))
     steps = np.diff(entropy.astype(np.float64), axis=1)
-    return np.sqrt((steps**2).sum(1) / (2 * max(rows - 1, 1)) / rows * (1 - rows / n_rows))
+    return np.asarray(np.sqrt((steps**2).sum(1) / (2 * max(rows - 1, 1)) / rows * (1 - rows / n_rows)))
 
 
 def _random_under(law: Law, scales: Array, rows: Rows, head_dim: int) -> Array:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._base.checks import refusal, shown
 from .._base.runtime import get_num_threads
 from .case import Case
-from .errors import Busy, Failure, SweepError, SweepInterrupted
+from .errors import Busy, Failure, SweepError, SweepInterrupted, Unstored
 from .fields import Fields
 from .progress import Progress, reporter
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # ---- runners ---------------------------------------------------------------------------------------
 
 #: The outcome of a finished case.
-Outcome = Fields | Failure
+Outcome = Fields | Failure | Unstored
 Outcomes = Generator[tuple[Case, Outcome | Busy], None, None]
 #: Turns a case into its outcome, and raises only KeyboardInterrupt.
 Task = Callable[[Case], Outcome | Busy]
@@ -181,7 +181,7 @@ class Completion:
         messages, `where` tells where results are kept, and `after_failure` is further text where cases
         failed.
         """
-        done = sum(case in self.finished for case in self.wanted)
+        done = sum(case in self.finished and case not in self.failures for case in self.wanted)
         if self.interrupted:
             raise SweepInterrupted(f"{done} of {len(self.wanted)} {noun} are finished; {where}", table())
         if self.failures:
@@ -214,15 +214,15 @@ def complete(
     finished: Mapping[Case, Fields],
     *,
     progress: Progress,
-    accept: Callable[[Case, Outcome, Mapping[Case, Fields]], Outcome] | None = None,
+    accept: Callable[[Case, Fields, Mapping[Case, Fields]], Outcome] | None = None,
     amount: Amount | None = None,
 ) -> Completion:
     """Take outcomes until all wanted cases have a result; a failed case does not stop the others.
 
     `outcomes` is a runner's generator, closed at the end; `finished` are the existing results. `progress` is
     told the number of wanted cases with an outcome, or the `amount`, at the start and after each.
-    ``accept(case, outcome, finished)`` runs in this process with each outcome as it comes; it may store it,
-    and returns the outcome to use.
+    ``accept(case, fields, finished)`` runs in this process with each result as it comes; it may store it, and
+    returns the outcome to use.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}
@@ -234,8 +234,10 @@ def complete(
             for case, outcome in outcomes:
                 if isinstance(outcome, Busy):
                     continue
-                if accept is not None:
+                if accept is not None and not isinstance(outcome, (Failure, Unstored)):
                     outcome = accept(case, outcome, done)
+                if isinstance(outcome, Unstored):
+                    outcome, failures[case] = outcome
                 if isinstance(outcome, Failure):
                     failures[case] = outcome
                     count += 1

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from .._base.checks import InputError, Refusal, refusal
 from .._base.tabled import Tabled, Unit, nats_per
-from .._files.whole import write_whole
 
 # Options that name output; every other path is input.
 _WRITTEN = ("csv", "plot", "store", "keep", "register", "html")
@@ -238,6 +237,8 @@ def save(path: Path, content: bytes) -> None:
 
     A link, a pipe or a device is written in place, and so is a file whose folder cannot be written.
     """
+    from .._files.whole import write_whole
+
     there = path.exists()
     if path.is_symlink() or (there and not (path.is_file() and os.access(path.parent, os.W_OK))):
         path.write_bytes(content)

@@ -203,15 +203,16 @@ def free():
     with locked(Path(sys.argv[1]), wait=False) as held:
         return held
 
+told, say = os.pipe()
 with locked(Path(sys.argv[1]), wait=False):
-    told, say = os.pipe()
-    child = os.fork()
-    if not child:
-        first = free()
+    if not os.fork():
+        os._exit(free())
+    while_held = os.wait()[1]
+    if not os.fork():
         os.read(told, 1)
-        os._exit(first * 2 + (not free()))
+        os._exit(not free())
 os.write(say, b"-")
-sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+sys.exit(while_held or os.wait()[1])
 """
 
 

@@ -12,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from .fields import Fields
 from .progress import Progress, reporter
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
 
 # ---- runners ---------------------------------------------------------------------------------------
@@ -35,6 +35,8 @@ Outcome = Fields | Failure | Unstored
 Outcomes = Generator[tuple[Case, Outcome | Busy], None, None]
 #: Turns a case into its outcome, and raises only KeyboardInterrupt.
 Task = Callable[[Case], Outcome | Busy]
+#: Bytes of a task from which on it is sent to a cluster once, and not with each case.
+_LARGE = 1 << 20
 #: Runs a task on cases.
 Runner = Callable[[Task, Sequence[Case]], Outcomes]
 
@@ -52,7 +54,9 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     if executor is not None:
         if n_jobs != 1:
             raise ValueError(f"n_jobs={n_jobs} and executor= were both given. Pass one of them.")
-        if not callable(getattr(executor, "submit", None)):
+        from concurrent.futures import Executor
+
+        if not isinstance(executor, Executor):  # dask's Client and submitit's executor return other futures
             raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
         return partial(run_on, executor), None
     if n_jobs == 1:
@@ -111,7 +115,8 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     """Run the cases on any executor; a case that cannot be sent, run or returned is a failure."""
     from concurrent.futures import as_completed
 
-    futures = {executor.submit(task, case): case for case in cases}
+    submit = _submit_to(executor, task)
+    futures = {submit(case): case for case in cases}
     try:
         for future in as_completed(futures):
             outcome: Outcome | Busy
@@ -123,6 +128,26 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     finally:
         for future in futures:  # after Ctrl-C: cancel cases that have not begun
             future.cancel()
+
+
+def _submit_to(executor: Executor, task: Task) -> Callable[[Case], Future[Outcome | Busy]]:
+    """Submission of the cases of a task; dask keeps each submission, so a large task goes to it once."""
+    client = getattr(executor, "_client", None)
+    if client is not None and type(executor).__module__.startswith("distributed."):
+        import cloudpickle
+
+        with suppress(Exception):  # what cannot be pickled is a failure of each case
+            content = cloudpickle.dumps(task)
+            if len(content) >= _LARGE:
+                sent = client.scatter(content, broadcast=True)
+                return lambda case: executor.submit(_run_pickled, sent, case)
+    return lambda case: executor.submit(task, case)
+
+
+def _run_pickled(task: bytes, case: Case) -> Outcome | Busy:
+    """The outcome of a case, by a task of its own, so that no case sees what another one changed."""
+    run: Task = pickle.loads(task)
+    return run(case)
 
 
 def _lost(error: Exception) -> Failure:

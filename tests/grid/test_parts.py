@@ -195,9 +195,7 @@ def test_two_threads_are_two_users_of_a_store(tmp_path: Path) -> None:
 
 
 FORKED = """
-import os, sys
-from pathlib import Path
-from attnscale._grid.files import locked
+import os, sys; from pathlib import Path; from attnscale._grid.files import locked
 
 def free():
     with locked(Path(sys.argv[1]), wait=False) as held:

@@ -76,6 +76,7 @@ class Trials:
         try:
             store = place / "store"
             before, status = self._on_full_disk(place) if how == "full disk" else self._killed(store, how)
+            self.seconds *= 0.95 if before is None else 1.01  # the machine may be slower or faster by now
             if before is None:
                 tally.missed += 1
                 return

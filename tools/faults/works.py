@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Work:
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
             status = self.run(inputs, folder)
             sys.stderr.flush()
+        except KeyboardInterrupt:
+            traceback.print_exc()  # after the run, if the status is not 99
         finally:
             os._exit(status)
 

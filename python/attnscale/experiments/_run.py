@@ -227,16 +227,13 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     threads = thread_count("num_threads", chosen["num_threads"])
     pause = number("checkpoint_seconds", chosen["checkpoint_seconds"])
     runner, _ = choose_runner(chosen["n_jobs"], None)
-    here = chosen["n_jobs"] == 1
-    directory = None if store is None else store.directory
     finished = {} if store is None else store.finished(cases)
     left = missing(wanted, finished)
-    if store is not None:
-        store.check_room_for(left)
+    _check_place(study, store, left)
+    here = chosen["n_jobs"] == 1
     watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
+    directory = None if store is None else store.directory
     task = UnitTask(study, directory, threads, pause, watch, announce, len(left))
-    if left:
-        device_named(getattr(study, "device", "cpu"))  # only to train: results from a GPU are read anywhere
     done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
@@ -327,6 +324,14 @@ def _open(store: Store, study: Design, registration: str) -> None:
     }
     with store.locked(wait=True):
         store.claim(identity)
+
+
+def _check_place(study: Design, store: Store | None, left: list[Case]) -> None:
+    """Refuse to train units on an absent device, or where their results cannot be stored."""
+    if store is not None:
+        store.check_room_for(left)
+    if left:  # results from a GPU are read anywhere
+        device_named(getattr(study, "device", "cpu"))
 
 
 def _where(store: Store | None) -> str:

@@ -190,9 +190,7 @@ def test_a_training_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     always = {"progress": False, "store": tmp_path, "checkpoint_seconds": 0.0}
     with (
         disk_of(0),
-        pytest.warns(
-            UserWarning, match=r"checkpoints cannot keep the state of a training, which goes on \(No space"
-        ),
+        pytest.warns(UserWarning, match=r"checkpoints cannot keep the state of a training, .* \(No space"),
         pytest.raises(
             at.SweepError, match=f"4 of 4 models failed, the first at slope=1.0, seed=0: {FULL}"
         ) as full,

@@ -166,6 +166,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--to", "the store that receives all cases, new or of the same work", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
+    Option("--plan", "print what a folder will take, in time and memory, and stop", kind=None),
     Option("--list", "print the studies, or the models of STUDY, and stop", kind=None),
     Option("--keep", "write the result to a file, for --judge", "FILE", written),
     Option("--with-heads", "include the heads, for the page or the reader of the file", kind=None),

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A report of a folder with a file of queries and keys for each layer: its layers and heads as cases.
+
+A case is some heads of one layer, measured one head at a time: no process holds more than one head as numbers
+of the core. A store keeps the arrays of each case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._base.checks import InputError, boolean
+from .._core import __version__
+from .._files.layers import StoredLayer, stored_layers
+from .._grid.case import Case
+from .._grid.describe import describe, digest
+from .._sweep.task import FunctionTask, registered_laws
+from ..calibration.fit import Length, candidates, default_lengths, read_lengths, several_laws
+from .make import LAWS
+from .measure import measure_heads
+
+if TYPE_CHECKING:
+    from .._grid.complete import Outcome
+    from ..laws import Law
+
+#: Pairs of a query and a key in a case, over all lengths: a few minutes of two cores.
+_MOST_PAIRS = 2**32
+# Pieces of a file, and their bytes, by which a store recognizes it.
+_PIECES, _PIECE = 64, 4096
+
+
+@dataclass(frozen=True)
+class Work:
+    """The layers of a folder, and what is measured of each head."""
+
+    folder: Path
+    layers: tuple[StoredLayer, ...]
+    lengths: tuple[int, ...]
+    laws: tuple[Law, ...]  # the first is the standard one
+    is_causal: bool
+    layout: str
+    rows: int | None = None  # sampled rows of each length; None for all
+    num_threads: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of :func:`measure_part` that all cases share."""
+        names = ("lengths", "laws", "is_causal", "num_threads")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Identity of a store: of all that its cases have in common, but not of the files."""
+        names = ("lengths", "laws", "is_causal", "layout", "rows")
+        return {"attnscale": __version__} | {name: describe(name, getattr(self, name)) for name in names}
+
+    def pairs(self, lengths: Sequence[int] | None = None) -> int:
+        """Pairs of a query and a key of one head, over the lengths."""
+        return sum(n * min(n, self.rows or n) for n in lengths or self.lengths)
+
+    def with_rows(self, rows: int | None) -> Work:
+        """The work with another sample of rows."""
+        return replace(self, rows=rows)
+
+    def cases(self, *, stored: bool) -> list[Case]:
+        """The cases, layer by layer; a case that is `stored` is recognized by its file's content."""
+        found: list[Case] = []
+        for place, layer in enumerate(self.layers):
+            content = _sampled(layer) if stored else ""
+            for heads in _shares(heads_of(layer), self.pairs()):
+                key = digest({"content": content, "heads": heads}) if stored else ""
+                named = {"layer": layer.name}
+                if heads[1] - heads[0] < heads_of(layer):
+                    named["heads"] = f"{heads[0]}-{heads[1] - 1}"
+                found.append(Case((place, *heads), named, key))
+        return found
+
+
+def heads_of(layer: StoredLayer) -> int:
+    """The number of query heads of a layer."""
+    return layer.shape[0][-3]
+
+
+def _shares(n_heads: int, pairs: int) -> list[tuple[int, int]]:
+    """First head and end of each case of a layer; every machine gets the same ones."""
+    parts = min(max(-(-n_heads * pairs // _MOST_PAIRS), 1), n_heads)
+    ends = [n_heads * part // parts for part in range(parts + 1)]
+    return list(pairwise(ends))
+
+
+def _sampled(layer: StoredLayer) -> str:
+    """SHA-256 of a layer's files by their sizes and 64 pieces of each, the first and the last included."""
+    total = hashlib.sha256()
+    for path in layer.files:
+        size = path.stat().st_size
+        total.update(f"{size} ".encode())
+        with path.open("rb") as stream:
+            for start in np.unique(np.linspace(0, max(size - _PIECE, 0), _PIECES).astype(np.int64)):
+                stream.seek(int(start))
+                total.update(stream.read(_PIECE))
+    return total.hexdigest()
+
+
+# ---- the layers ----------------------------------------------------------------------------------
+
+
+def read_folder(
+    folder: str | os.PathLike[str],
+    *,
+    lengths: Sequence[int] | None,
+    laws: Iterable[Law | str | float] | None,
+    is_causal: bool,
+    layout: str,
+    num_threads: int | None,
+) -> Work:
+    """The work of a folder, from headers of its files alone."""
+    layers = tuple(stored_layers(folder, layout=layout))
+    n_keys = _check_alike(layers)
+    chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
+    wanted = LAWS if laws is None else several_laws(laws)
+    compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), chosen[0]))
+    causal = boolean("is_causal", is_causal)
+    return Work(Path(folder), layers, tuple(chosen), compared, causal, layout, None, num_threads)
+
+
+def _check_alike(layers: Sequence[StoredLayer]) -> int:
+    """The number of tokens of all layers; refuses layers of other tokens or head_dim, and batches."""
+    first = layers[0]
+    for layer in layers:
+        query, key = layer.shape
+        if len(query) != 3:
+            rule = "query must have the axes (heads, n, head_dim)"
+            raise InputError(f"{layer.name}: {rule}, got shape {query}")
+        if query[1] != key[1]:
+            raise InputError(
+                f"{layer.name}: a report needs as many queries as keys, got {query[1]} and {key[1]}"
+            )
+        if key[1:] != first.shape[1][1:]:
+            seen, wanted = (f"{n} tokens of head_dim {d}" for n, d in (key[1:], first.shape[1][1:]))
+            raise InputError(
+                f"{layer.name}: all layers must have the same tokens and head_dim, got {seen}, and {wanted} "
+                f"in {first.name}"
+            )
+    n_keys = first.shape[1][1]
+    if n_keys < 2:
+        raise InputError(f"{first.name}: key must have at least 2 keys, got {n_keys}")
+    return n_keys
+
+
+# ---- one case ------------------------------------------------------------------------------------
+
+
+def measure_part(
+    part: tuple[StoredLayer, int, int],
+    *,
+    lengths: Sequence[int],
+    laws: tuple[Law, ...],
+    is_causal: bool,
+    num_threads: int | None,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a report for heads of a layer, from the first up to the end, read one at a time."""
+    layer, first, end = part
+    options = {
+        "causal": "bottom_right" if is_causal else None,
+        "enable_gqa": False,
+        "num_threads": num_threads,
+    }
+    parts = []
+    for head in range(first, end):
+        stored = layer.read(n=lengths[-1], heads=[head])
+        q, k = (_as_measured(x) for x in (stored.query, stored.key))
+        rows = {n: Length(q[:, :n], k[:, :n], options) for n in lengths}
+        parts.append(measure_heads(rows, laws, lambda text: None))
+    return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+
+
+def _as_measured(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A head in the numbers of the core."""
+    return np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """All that a process needs to run a case."""
+
+    measure: FunctionTask
+    layers: tuple[StoredLayer, ...]
+
+    @classmethod
+    def of(cls, work: Work, num_threads: int | None) -> PartTask:
+        """The task of a folder, with the largest number of threads in another process."""
+        spelled = registered_laws(law.spelling for law in work.laws)
+        task = FunctionTask(measure_part, work.options, None, frozenset(), spelled, num_threads)
+        return cls(task, work.layers)
+
+    def __call__(self, case: Case) -> Outcome:
+        place, first, end = case.index
+        return self.measure(Case(case.index, {"part": (self.layers[place], first, end)}, case.digest))

@@ -61,7 +61,7 @@ def test_pair_of_pt_is_queries_then_keys(tmp_path):
     refused(r"a\.pt: must hold a mapping .* two files may hold a tensor each$", [tmp_path / "a.pt"])
     (tmp_path / "x.npz").touch()
     refused(
-        r"x\.npz: with two files both must be \.npy or \.pt, queries first",
+        r"x\.npz: with two files both must be \.npy, \.pt or \.zarr, queries first",
         [tmp_path / "x.npz", tmp_path / "b.pth"],
     )
 
@@ -227,7 +227,7 @@ def test_one_npy_and_unknown_suffixes(tmp_path):
     np.save(tmp_path / "a.npy", QUERY)
     refused(r"one \.npy holds one array; give two", [tmp_path / "a.npy"])
     (tmp_path / "a.bin").write_bytes(b"x")
-    refused(r"expected .npz, .safetensors, .pt, two .npy or two .pt files, got .bin", [tmp_path / "a.bin"])
+    refused(r"expected .npz, .* \.zarr, two .npy or two .pt files, got .bin", [tmp_path / "a.bin"])
     np.savez(tmp_path / "a.npz", q=QUERY, k=KEY)
     refused(r"with two files both must be \.npy", [tmp_path / "a.npz", tmp_path / "a.npy"])
 

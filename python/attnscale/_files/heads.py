@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .._base.checks import InputError as InputError
-from .._base.checks import as_array, warn
-from .safetensors import stored_tensors
+from .._base.checks import refusal, shown, warn
+from .arrays import Stored, arrays_of, is_in_place, one_array
+from .mapped import Place, slices, windows
 
 # Spellings in use: this package's, PyTorch's, those of notebooks, and transformers' names of the states.
-_QUERY_NAMES = ("query", "q", "queries", "query_states")
-_KEY_NAMES = ("key", "k", "keys", "key_states")
-_OF_TORCH = (".pt", ".pth")
-_WANTED = {*_QUERY_NAMES, *_KEY_NAMES, "layers", "heads", "provenance"}
+QUERY_NAMES = ("query", "q", "queries", "query_states")
+KEY_NAMES = ("key", "k", "keys", "key_states")
+_WANTED = {*QUERY_NAMES, *KEY_NAMES, "layers", "heads", "provenance", "tokens"}
 
 
 class StoredHeads(NamedTuple):
@@ -41,18 +43,154 @@ def check_is_file(path: Path, name: str = "") -> None:
         raise InputError(f"{f'{name} {path}'.strip()}: {seen}")
 
 
-def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHeads:
+@dataclass(frozen=True)
+class OpenHeads:
+    """Queries and keys of files, of which only the headers were read.
+
+    Shapes, and cuts of them, have the order (..., heads, n, head_dim) whatever the files' order is.
+    """
+
+    files: tuple[Path, ...]
+    query: Stored
+    key: Stored
+    layout: str
+    names: tuple[str, ...]
+    about: Mapping[str, Any]
+    tokens: tuple[str, ...]
+
+    @property
+    def query_shape(self) -> tuple[int, ...]:
+        return _in_order(self.query.shape, self.layout)
+
+    @property
+    def key_shape(self) -> tuple[int, ...]:
+        return _in_order(self.key.shape, self.layout)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the queries."""
+        return self.query.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of queries and keys."""
+        return sum(math.prod(each.shape) * each.dtype.itemsize for each in (self.query, self.key))
+
+    @property
+    def most(self) -> int:
+        """The largest number of tokens to cut to."""
+        return min(self.query_shape[-2], self.key_shape[-2])
+
+    def read(
+        self, n: int | None = None, heads: Sequence[int] | None = None, *, check: bool = True
+    ) -> StoredHeads:
+        """The first n tokens of these heads, by default all, mapped where the format allows it.
+
+        Heads that are not evenly spaced are copied, and the keys of query heads that share them unevenly.
+        """
+        chosen = self._chosen(n, heads)
+        of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
+        if check:
+            self.check(n, chosen)
+        query = _cut(self.query, self.layout, n, chosen)
+        key = _cut(self.key, self.layout, n, of_keys)
+        names = tuple(self.names[head] for head in chosen)
+        return StoredHeads(query, key, names, self.about, self.tokens[:n])
+
+    def check(self, n: int | None = None, heads: Sequence[int] | None = None) -> None:
+        """Refuse a number that is not finite among those that :meth:`read` returns, piece by piece."""
+        chosen = self._chosen(n, heads)
+        of_keys = sorted(set(_key_heads(chosen, self.query_shape[-3], self.key_shape[-3])))
+        for file, name, stored, of in (
+            (self.files[0], "query", self.query, chosen),
+            (self.files[-1], "key", self.key, of_keys),
+        ):
+            if isinstance(stored, Place) and n is None and heads is None:
+                stored.check_sum(name)
+            _check_finite(f"{file}: {name}", stored, self.layout, n, of)
+
+    def parts(
+        self, n: int | None = None, heads: Sequence[int] | None = None, *, check: bool = False
+    ) -> Iterator[StoredHeads]:
+        """What :meth:`read` returns, in parts that need no memory for all heads at once.
+
+        One part if all of it is mapped in place; else the query heads of one key head after each other.
+        """
+        chosen = self._chosen(n, heads)
+        in_place = is_in_place(self.query) and is_in_place(self.key)
+        of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
+        if in_place and len(_runs(chosen)) == len(_runs(of_keys)) == 1:
+            yield self.read(n, heads, check=check)
+            return
+        shared = self.query_shape[-3] // self.key_shape[-3]
+        for _, group in groupby(chosen, lambda head: head // shared):
+            yield self.read(n, [*group], check=check)
+
+    def _chosen(self, n: int | None, heads: Sequence[int] | None) -> list[int]:
+        """The heads' numbers, checked as n is."""
+        if n is not None and not 1 <= n <= self.most:
+            rule = f"must be between 1 and {self.most}, the tokens in the file, got {n}"
+            raise refusal(InputError, "n", rule)
+        count = self.query_shape[-3]
+        if heads is None:
+            return [*range(count)]
+        for head in heads:
+            if not 0 <= head < count:
+                rule = f"must be between 0 and {count - 1}, the heads in the file, got {head}"
+                raise refusal(InputError, "heads", rule)
+        if not heads or len({*heads}) < len(heads):
+            raise refusal(InputError, "heads", f"must name heads once each, got {shown([*heads])}")
+        return [*heads]
+
+
+def open_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> OpenHeads:
+    """Open files as :func:`read_heads` does, and read their headers: types and shapes are checked."""
+    paths = tuple(Path(file) for file in files)
+    for path in paths:
+        if path.suffix != ".zarr" or not path.is_dir():
+            check_is_file(path)
+    if len(paths) == 2:
+        arrays: Mapping[str, Stored] = {"query": one_array(paths[0]), "key": one_array(paths[1])}
+    else:
+        arrays = arrays_of(paths[0], _WANTED)
+    query, key = _pick(arrays, QUERY_NAMES, paths[0]), _pick(arrays, KEY_NAMES, paths[0])
+    _check_array(f"{paths[0]}: query", query)
+    _check_array(f"{paths[-1]}: key", key)
+    shapes = _in_order(query.shape, layout), _in_order(key.shape, layout)
+    _check_shapes(" and ".join(dict.fromkeys(map(str, paths))), *shapes)
+    names = _head_names(arrays, shapes[0][-3], paths[0])
+    if layout == "bhsd" and names is None:
+        _warn_of_layout(*shapes, paths[0])
+    names = names or tuple(str(head) for head in range(shapes[0][-3]))
+    return OpenHeads(paths, query, key, layout, names, _provenance(arrays), _tokens(arrays))
+
+
+def read_heads(
+    files: Iterable[str | Path],
+    *,
+    layout: str = "bhsd",
+    n: int | None = None,
+    heads: Sequence[int] | None = None,
+) -> StoredHeads:
     """Read one file with both arrays, or a file of queries and one of keys, .npy or .pt.
+
+    Arrays are mapped where the format allows it: their numbers take no memory of the process. Compressed
+    arrays of a ``.npz`` file are read as a whole, and zarr and HDF5 with chunks as far as they are cut.
 
     Parameters
     ----------
     files : one or two paths
-        ``.npz``, ``.safetensors``, or ``.pt`` of ``torch.save``, with arrays named query and key (also q/k,
-        queries/keys, query_states/key_states, in any case), or two ``.npy`` files, or two ``.pt`` files with
-        a tensor each, queries first. Optional integer arrays ``layers`` and ``heads`` name the heads, a JSON
-        text ``provenance`` is the source, and an array of str ``tokens`` in a ``.npz`` file is the text.
+        ``.npz``, ``.safetensors``, ``.h5``, ``.zarr``, or ``.pt`` of ``torch.save``, with arrays named query
+        and key (also q/k, queries/keys, query_states/key_states, in any case), or two ``.npy`` files, or two
+        ``.pt`` or ``.zarr`` files with an array each, queries first. Optional integer arrays ``layers`` and
+        ``heads`` name the heads, a JSON text ``provenance`` is the source, and an array of str ``tokens`` in
+        a ``.npz`` file is the text.
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
+    n : int, optional
+        Only the first n queries and keys; no others are read or checked.
+    heads : sequence of int, optional
+        Only these query heads, counted from 0, and their key heads.
 
     Returns
     -------
@@ -72,25 +210,10 @@ def read_heads(files: Iterable[str | Path], *, layout: str = "bhsd") -> StoredHe
     >>> np.savez(path, q=np.ones((2, 8, 4)), k=np.ones((2, 8, 4)))
     >>> read_heads([path]).names
     ('0', '1')
+    >>> read_heads([path], n=3, heads=[1]).key.shape
+    (1, 3, 4)
     """
-    paths = [Path(file) for file in files]
-    for path in paths:
-        check_is_file(path)
-    if len(paths) == 2:
-        arrays: Mapping[str, npt.NDArray[Any]] = {"query": _read_one(paths[0]), "key": _read_one(paths[1])}
-    else:
-        arrays = _read_archive(paths[0])
-    query, key = _pick(arrays, _QUERY_NAMES, paths[0]), _pick(arrays, _KEY_NAMES, paths[0])
-    query = _arrange(f"{paths[0]}: query", query, layout)
-    key = _arrange(f"{paths[-1]}: key", key, layout)
-    _check_shapes(" and ".join(dict.fromkeys(map(str, paths))), query, key)
-    names = _head_names(arrays, query.shape[-3], paths[0])
-    if layout == "bhsd" and names is None:
-        _warn_of_layout(query, key, paths[0])
-    names = names or tuple(str(head) for head in range(query.shape[-3]))
-    tokens = arrays.get("tokens", np.empty(0))
-    words = tuple(tokens.tolist()) if tokens.dtype.kind == "U" and tokens.ndim == 1 else ()
-    return StoredHeads(query, key, names, _provenance(arrays), words)
+    return open_heads(files, layout=layout).read(n, heads)
 
 
 def read_text(path: Path) -> str:
@@ -101,127 +224,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: not a text in UTF-8 ({error.reason} at byte {error.start})") from None
 
 
-def _read_one(path: Path) -> npt.NDArray[Any]:
-    """The array of a file that holds a single array."""
-    if path.suffix not in (".npy", *_OF_TORCH):
-        raise InputError(f"{path}: with two files both must be .npy or .pt, queries first, then keys")
-    if path.suffix == ".npy":
-        return _read_npy(path)
-    stored = _load_torch(path)
-    if not hasattr(stored, "detach"):
-        raise InputError(
-            f"{path}: with two files each must hold one tensor, got {type(stored).__name__}; a mapping with "
-            "query and key is one file"
-        )
-    return as_array(str(path), stored.detach())
-
-
-def _read_npy(path: Path) -> npt.NDArray[Any]:
-    _check_magic(path, ".npy", b"\x93NUMPY")
-    try:
-        # An open file: np.load does not close the file that it opened if it fails.
-        with path.open("rb") as stream:
-            array: npt.NDArray[Any] = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path}: not a readable .npy file ({_without_pickle(error)})") from None
-    return array
-
-
-def _check_magic(path: Path, suffix: str, magic: bytes) -> None:
-    """Refuse a file that is not what its suffix says: NumPy would take it for a pickle, which is unsafe."""
-    with path.open("rb") as stream:
-        start = stream.read(6)
-    if not start.startswith(magic):
-        what = {b"PK": ", but an archive as .npz", b"\x93N": ", but an array as .npy"}.get(start[:2], "")
-        raise InputError(f"{path}: not an {suffix} file{what}")
-
-
-def _without_pickle(error: Exception) -> str:
-    return "it holds Python objects" if "allow_pickle" in str(error) else str(error)
-
-
-def _read_archive(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    if path.suffix == ".npz":
-        return _read_npz(path)
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    if path.suffix in _OF_TORCH:
-        return _read_torch(path)
-    if path.suffix == ".npy":
-        raise InputError(f"{path}: one .npy holds one array; give two, queries first, then keys")
-    known = ".npz, .safetensors, .pt, two .npy or two .pt files"
-    raise InputError(f"{path}: expected {known}, got {path.suffix or 'no suffix'}")
-
-
-def _read_npz(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    _check_magic(path, ".npz", b"PK")
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            # Only these arrays are read; the other names are kept for the message.
-            empty = np.empty(0)
-            wanted = {*_WANTED, "tokens"}
-            return {name: stored[name] if name.lower() in wanted else empty for name in stored.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a readable .npz file ({_without_pickle(error)})") from None
-
-
-def _read_safetensors(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    stored = stored_tensors(path)
-    wanted = {name: name.lower() in _WANTED for name in stored}
-    if any(stored[name].kind == "BF16" for name in wanted if wanted[name]):
-        bfloat16 = _need_bfloat16(path)
-    empty = np.empty(0)
-    return {
-        name: empty
-        if not wanted[name]
-        else each.read_bits().view(bfloat16)
-        if each.kind == "BF16"
-        else each.read()
-        for name, each in stored.items()
-    }
-
-
-def _load_torch(path: Path) -> Any:
-    """The content of a file of ``torch.save``; only tensors are read, no code runs."""
-    try:
-        import torch
-    except ImportError:
-        raise InputError(f"{path}: reading {path.suffix} needs PyTorch: pip install torch") from None
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle, zipfile and torch raise their own for each kind of damage
-        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
-        raise InputError(f"{path}: not a readable {path.suffix} file of tensors ({reason})") from None
-
-
-def _read_torch(path: Path) -> Mapping[str, npt.NDArray[Any]]:
-    """The tensors of a mapping in a ``torch.save`` file."""
-    stored = _load_torch(path)
-    if not isinstance(stored, Mapping):
-        raise InputError(
-            f"{path}: must hold a mapping with query and key, got {type(stored).__name__}; "
-            'torch.save({"query": query, "key": key}, path) writes one; two files may hold a tensor each'
-        )
-    tensors = {name: x for name, x in stored.items() if isinstance(name, str)}
-    return {
-        name: as_array(name, x.detach() if hasattr(x, "detach") else x)
-        if name.lower() in _WANTED
-        else np.empty(0)
-        for name, x in tensors.items()
-    }
-
-
-def _need_bfloat16(path: Path) -> np.dtype[Any]:
-    """The type bfloat16 of ml_dtypes."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
-
-
-def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], path: Path) -> npt.NDArray[Any]:
+def _pick(arrays: Mapping[str, Stored], spellings: tuple[str, ...], path: Path) -> Stored:
     found = [name for name in arrays if name.lower() in spellings]
     if len(found) == 1:
         return arrays[found[0]]
@@ -232,40 +235,97 @@ def _pick(arrays: Mapping[str, npt.NDArray[Any]], spellings: tuple[str, ...], pa
     raise InputError(f"{path}: {problem}; the file has {seen}")
 
 
-def _arrange(name: str, array: npt.NDArray[Any], layout: str) -> npt.NDArray[Any]:
-    """The array, checked, with the axes (..., heads, n, head_dim); `name` begins with the file's."""
+def _in_order(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """The shape (..., heads, n, head_dim) of an array with the axes of the layout, and back."""
+    if len(shape) == 2:
+        return (1, *shape)
+    return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if layout == "bshd" else shape
+
+
+def _key_heads(heads: Sequence[int], n_heads: int, n_key_heads: int) -> list[int]:
+    """The key heads of these query heads: one for each group of them, if the groups are of one size."""
+    each = [head // (n_heads // n_key_heads) for head in heads]
+    groups = [(key, len([*of])) for key, of in groupby(each)]
+    once = len({key for key, _ in groups}) == len(groups) and len({size for _, size in groups}) == 1
+    return [key for key, _ in groups] if once else each
+
+
+def _runs(heads: Sequence[int]) -> list[range]:
+    """The numbers as ranges: one if they are evenly spaced, else each run of neighbours."""
+    step = heads[1] - heads[0] if len(heads) > 1 else 1
+    if step > 0 and all(b - a == step for a, b in pairwise(heads)):
+        return [range(heads[0], heads[-1] + 1, step)]
+    runs: list[range] = []
+    for head in heads:
+        if runs and head == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, head + 1)
+        else:
+            runs.append(range(head, head + 1))
+    return runs
+
+
+def _bounds(stored: Stored, layout: str, n: int | None, run: range) -> list[range]:
+    """Indices of the first n tokens of a run of heads, on the axes of the file."""
+    bounds = [range(extent) for extent in stored.shape]
+    rows, of_heads = (-3, -2) if layout == "bshd" and len(bounds) > 2 else (-2, -3)
+    bounds[rows] = bounds[rows][:n]
+    if len(bounds) > 2:
+        bounds[of_heads] = run
+    return bounds
+
+
+def _cut(stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> npt.NDArray[Any]:
+    """The first n tokens of the heads, (..., heads, n, head_dim); a view if it is a regular part."""
+    parts = [stored[slices(_bounds(stored, layout, n, run))] for run in _runs(heads)]
+    if parts[0].ndim == 2:
+        return parts[0][None]
+    if layout == "bshd":
+        parts = [np.swapaxes(part, -3, -2) for part in parts]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-3)
+
+
+def _check_finite(name: str, stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> None:
+    """Refuse NaN and infinity, with their number and the index of the first."""
+    count, first = 0, None
+    for run in _runs(heads):
+        for window in windows(_bounds(stored, layout, n, run), stored.dtype.itemsize):
+            bad = ~np.isfinite(stored[slices(window)])
+            if bad.any():
+                count += int(bad.sum())
+                found = np.argwhere(bad if bad.ndim == 2 or layout == "bhsd" else np.swapaxes(bad, -3, -2))[0]
+                order = _in_order(tuple(range(len(window))), layout)[-len(window) :]
+                place = tuple(window[axis][int(i)] for axis, i in zip(order, found, strict=True))
+                first = place if first is None else min(first, place)
+    if count:
+        where = (0, *first) if first and len(first) == 2 else first
+        raise InputError(f"{name} holds {count} NaN or infinite values, the first at index {where}")
+
+
+def _check_array(name: str, array: Stored) -> None:
+    """Refuse an array of another type than floats, or without the axes (n, head_dim)."""
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
         # NumPy saves bfloat16 as two bytes without a name.
         hint = "; bfloat16 goes into .safetensors, or .astype(np.float32)" if array.dtype.str == "|V2" else ""
         raise InputError(f"{name} must be floating point, got {array.dtype}{hint}")
-    if array.ndim < 2:
+    if len(array.shape) < 2:
         raise InputError(f"{name} must have 2 axes (n, head_dim) or more, got shape {array.shape}")
-    if array.ndim == 2:
-        array = array[None]
-    elif layout == "bshd":
-        array = np.swapaxes(array, -3, -2)
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = tuple(int(index) for index in np.argwhere(bad)[0])
-        raise InputError(f"{name} holds {int(bad.sum())} NaN or infinite values, the first at index {where}")
-    return array
 
 
-def _check_shapes(where: str, query: npt.NDArray[Any], key: npt.NDArray[Any]) -> None:
-    shapes = f"query {query.shape} and key {key.shape}"
-    if query.ndim != key.ndim or query.shape[:-3] != key.shape[:-3]:
+def _check_shapes(where: str, query: tuple[int, ...], key: tuple[int, ...]) -> None:
+    shapes = f"query {query} and key {key}"
+    if query[:-3] != key[:-3]:
         raise InputError(f"{where}: query and key must have the same batch axes, got {shapes}")
-    if query.shape[-1] != key.shape[-1]:
+    if query[-1] != key[-1]:
         raise InputError(f"{where}: query and key must have the same last dimension, got {shapes}")
-    if 0 in query.shape or 0 in key.shape:
+    if 0 in query or 0 in key:
         raise InputError(f"{where}: query and key must not be empty, got {shapes}")
-    if query.shape[-3] % key.shape[-3]:
+    if query[-3] % key[-3]:
         raise InputError(
             f"{where}: the number of query heads must be a multiple of that of key heads, got {shapes}"
         )
 
 
-def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path) -> tuple[str, ...] | None:
+def _head_names(arrays: Mapping[str, Stored], n_heads: int, path: Path) -> tuple[str, ...] | None:
     """Head names from the arrays layers and heads; None without them."""
     labels = {name: arrays[name] for name in ("layers", "heads") if name in arrays}
     if not labels:
@@ -275,23 +335,33 @@ def _head_names(arrays: Mapping[str, npt.NDArray[Any]], n_heads: int, path: Path
         raise InputError(
             f"{path}: layers and heads must both have one number for each of the {n_heads} heads, got {seen}"
         )
-    return tuple(f"L{layer} H{head}" for layer, head in zip(*labels.values(), strict=True))
+    numbers = (each[()] for each in labels.values())
+    return tuple(f"L{layer} H{head}" for layer, head in zip(*numbers, strict=True))
 
 
-def _warn_of_layout(query: npt.NDArray[Any], key: npt.NDArray[Any], path: Path) -> None:
+def _warn_of_layout(query: tuple[int, ...], key: tuple[int, ...], path: Path) -> None:
     """Warn where an array has more heads than tokens: its axes are probably in the other order."""
-    heads, tokens = query.shape[-3:-1]
-    if heads > tokens and key.shape[-3] > key.shape[-2]:
+    heads, tokens = query[-3:-1]
+    if heads > tokens and key[-3] > key[-2]:
         warn(
             f"{path}: read as {heads} heads of {tokens} tokens; with layout bshd it has {tokens} heads of "
             f"{heads} tokens"
         )
 
 
-def _provenance(arrays: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, Any]:
+def _provenance(arrays: Mapping[str, Stored]) -> Mapping[str, Any]:
     """The object of the JSON text named provenance, as in the package's own files; empty without one."""
     try:
-        found = json.loads(str(arrays["provenance"]))
+        text = arrays["provenance"][()]
+        found = json.loads(text if isinstance(text, bytes) else str(text))
     except (KeyError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _tokens(arrays: Mapping[str, Stored]) -> tuple[str, ...]:
+    """The text of an array of str named tokens."""
+    stored = arrays.get("tokens")
+    if stored is None or stored.dtype.kind != "U" or len(stored.shape) != 1:
+        return ()
+    return tuple(stored[()].tolist())

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.checks import InputError, shown
+from .json import RepeatedKeyError, each_key_once
+from .mapped import Place
 
 #: Largest header in bytes, as in the safetensors package.
 _MOST_HEADER = 100_000_000
@@ -42,13 +44,21 @@ class Stored(NamedTuple):
 
     def read_bits(self) -> NDArray[Any]:
         """The tensor as :meth:`read` gives it, but bfloat16 as the 16 bits of each number."""
-        if self.kind not in _TYPES:
-            known = ", ".join(_TYPES)
-            raise InputError(f"{self.file}: numbers must be of type {known}, got {shown(self.kind)}")
+        self._check_kind()
         dtype = np.dtype(_TYPES[self.kind])
         count = math.prod(self.shape)
         found = np.fromfile(self.file, dtype, count, offset=self.start).reshape(self.shape)
         return found if sys.byteorder == "little" else found.astype(dtype.newbyteorder("="))
+
+    def place(self, dtype: np.dtype[Any] | None = None) -> Place:
+        """The tensor's place, to map it; `dtype` is that of numbers without one in NumPy."""
+        self._check_kind()
+        return Place(self.file, self.start, dtype or np.dtype(_TYPES[self.kind]), self.shape)
+
+    def _check_kind(self) -> None:
+        if self.kind not in _TYPES:
+            known = ", ".join(_TYPES)
+            raise InputError(f"{self.file}: numbers must be of type {known}, got {shown(self.kind)}")
 
 
 def stored_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Stored]:
@@ -94,9 +104,11 @@ def _header(file: Path) -> dict[str, Stored]:
             if size < 8 or length > min(size - 8, _MOST_HEADER):
                 seen = f"its header has {length} bytes, the file {size}" if size >= 8 else "it has no header"
                 raise InputError(f"{file}: not a readable .safetensors file ({seen})")
-            content = json.loads(stream.read(length))
+            content = json.loads(stream.read(length), object_pairs_hook=each_key_once)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
+    except RepeatedKeyError as error:
+        raise InputError(f"{file}: not a readable .safetensors file (its header {error})") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise

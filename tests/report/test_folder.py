@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -80,3 +82,111 @@ def test_executors_give_the_page_of_one_process(folder: Path, pool: Callable[[],
     with pool() as executor:
         found = at.report_folder(folder, executor=executor, **OPTIONS)
     assert numbers(found) == numbers(at.report_folder(folder, **OPTIONS))
+
+
+def stopped_after(cases: int) -> Callable[[int, Any], None]:
+    """A progress function that ends the run as Ctrl-C does."""
+
+    def progress(done: int, total: Any) -> None:
+        if done == cases:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_a_run_that_is_ended_goes_on_from_its_store(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    options = {**OPTIONS, "store": store}
+    with pytest.raises(
+        at.SweepInterrupted, match=r"^1 of 3 layers are finished; '.*store' keeps them"
+    ) as info:
+        at.report_folder(folder, **{**options, "progress": stopped_after(1)})
+    assert info.value.partial.layers.tolist() == [0] * HEADS
+    done: list[int] = []
+    found = at.report_folder(folder, **{**options, "progress": lambda count, total: done.append(count)})
+    assert done == [1, 2, 3]
+    assert numbers(found) == numbers(at.report_folder(folder, **OPTIONS))
+
+
+def test_a_killed_run_goes_on_from_its_store(folder: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "store": str(tmp_path / "store")}
+    code = (
+        "import os, attnscale as at\n"
+        f"options = {options | {'progress': None}!r}\n"
+        "options['progress'] = lambda done, total: os._exit(9) if done == 2 else None\n"
+        f"at.report_folder({str(folder)!r}, **options)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    done: list[int] = []
+    found = at.report_folder(folder, **{**options, "progress": lambda count, total: done.append(count)})
+    assert done == [2, 3]
+    assert numbers(found) == numbers(at.report_folder(folder, **OPTIONS))
+
+
+def test_a_damaged_layer_costs_no_other(folder: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "store": tmp_path / "store"}
+    bad = np.full((HEADS, 32, 32), np.nan, np.float32)
+    path = write_layer(folder, 2, query=bad)
+    with pytest.raises(at.SweepError) as info:
+        at.report_folder(folder, **options)
+    said = "1 of 3 layers failed, the first at layer='layer_2': InputError: "
+    assert str(info.value).startswith(f"{said}{path}: query holds 1024 NaN or infinite values, the first at")
+    assert sorted(set(info.value.partial.layers.tolist())) == [0, 10]
+    write_layer(folder, 2)
+    done: list[int] = []
+    found = at.report_folder(folder, **{**options, "progress": lambda count, total: done.append(count)})
+    assert done == [2, 3]
+    assert numbers(found) == numbers(at.report_folder(folder, **OPTIONS))
+
+
+def test_a_store_measures_a_replaced_file_again(folder: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "store": tmp_path / "store"}
+    before = at.report_folder(folder, **options)
+    data = at.datasets.minilm_qk()
+    write_layer(folder, 0, query=data.query[8 : 8 + HEADS, :32])
+    after = at.report_folder(folder, **options)
+    assert (before.entropy[:HEADS] != after.entropy[:HEADS]).any()
+    np.testing.assert_array_equal(before.entropy[HEADS:], after.entropy[HEADS:])
+
+
+def test_a_store_of_other_lengths_is_refused(folder: Path, tmp_path: Path) -> None:
+    options = {**OPTIONS, "store": tmp_path / "store"}
+    at.report_folder(folder, **options)
+    with pytest.raises(
+        ValueError, match=r"^store must be of this report, got .*, whose lengths is \[16, 32\] and"
+    ):
+        at.report_folder(folder, **{**options, "lengths": [32]})
+
+
+def test_layers_that_do_not_fit_are_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    x = np.ones((HEADS, 16, 32), np.float32)
+    refused = {
+        "tokens": (
+            {"query": x, "key": x},
+            "layer_2: all layers must have the same tokens and head_dim, got 16",
+        ),
+        "keys": (
+            {"query": x, "key": x[:, :8]},
+            "layer_2: a report needs as many queries as keys, got 16 and 8",
+        ),
+        "batch": ({"query": x[None], "key": x[None]}, "layer_2: query must have the axes"),
+    }
+    for changes, said in refused.values():
+        write_layer(folder, 2, **changes)
+        with pytest.raises(ValueError, match=f"^{said}"):
+            at.report_folder(folder, **OPTIONS)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: there is no file of queries and keys here"):
+        at.report_folder(tmp_path / "empty", **OPTIONS)
+
+
+def test_a_long_layer_is_several_cases(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = at.report_folder(folder, **OPTIONS)
+    monkeypatch.setattr("attnscale._report.folder._MOST_PAIRS", 3 * (16**2 + 32**2))
+    done: list[Any] = []
+    store = tmp_path / "store"
+    options = {**OPTIONS, "store": store, "progress": lambda count, total: done.append((count, total))}
+    assert numbers(at.report_folder(folder, **options)) == numbers(whole)
+    assert done[-1] == (6, 6)
+    with pytest.raises(ValueError, match=r"^part must be one of at most 6 parts, one a case, got 1/7"):
+        at.report_folder(folder, **options, part="1/7")

@@ -97,16 +97,32 @@ def _shares(n_heads: int, pairs: int) -> list[tuple[int, int]]:
 
 
 def _sampled(layer: StoredLayer) -> str:
-    """SHA-256 of a layer's files by their sizes and 64 pieces of each, the first and the last included."""
+    """SHA-256 of a layer's files: of their sizes, and of pieces at equal distances with both ends."""
     total = hashlib.sha256()
     for path in layer.files:
-        size = path.stat().st_size
-        total.update(f"{size} ".encode())
-        with path.open("rb") as stream:
-            for start in np.unique(np.linspace(0, max(size - _PIECE, 0), _PIECES).astype(np.int64)):
-                stream.seek(int(start))
-                total.update(stream.read(_PIECE))
+        if path.is_dir():  # an array of zarr: its files, and a piece of some of them
+            files = sorted(each for each in path.rglob("*") if each.is_file())
+            total.update(
+                repr([(str(each.relative_to(path)), each.stat().st_size) for each in files]).encode()
+            )
+            for place in _spread(len(files) - 1):
+                total.update(_pieces(files[place], 1))
+        else:
+            total.update(f"{path.stat().st_size} ".encode())
+            total.update(_pieces(path, _PIECES))
     return total.hexdigest()
+
+
+def _pieces(path: Path, number: int) -> bytes:
+    """Pieces of a file at equal distances."""
+    with path.open("rb") as stream:
+        last = max(path.stat().st_size - _PIECE, 0)
+        return b"".join(os.pread(stream.fileno(), _PIECE, start) for start in _spread(last)[:number])
+
+
+def _spread(last: int) -> list[int]:
+    """Numbers from 0 to the last one at equal distances."""
+    return sorted({last * place // (_PIECES - 1) for place in range(_PIECES)})
 
 
 # ---- the layers ----------------------------------------------------------------------------------
@@ -122,7 +138,7 @@ def read_folder(
     num_threads: int | None,
 ) -> Work:
     """The work of a folder, from headers of its files alone."""
-    layers = tuple(stored_layers(folder, layout=layout))
+    layers = tuple(stored_layers(Path(folder), layout=layout))
     n_keys = _check_alike(layers)
     chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
     wanted = LAWS if laws is None else several_laws(laws)
@@ -199,8 +215,9 @@ class PartTask:
         """The task of a folder, with the largest number of threads in another process."""
         spelled = registered_laws(law.spelling for law in work.laws)
         task = FunctionTask(measure_part, work.options, None, frozenset(), spelled, num_threads)
-        return cls(task, work.layers)
+        return cls(task, tuple(map(replace, work.layers)))  # without what was opened here
 
     def __call__(self, case: Case) -> Outcome:
         place, first, end = case.index
-        return self.measure(Case(case.index, {"part": (self.layers[place], first, end)}, case.digest))
+        part = (replace(self.layers[place]), first, end)  # what it opens is closed at the end
+        return self.measure(Case(case.index, {"part": part}, case.digest))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,9 @@ def joined(work: Work, finished: Mapping[Case, Fields], about: Mapping[str, str]
     if not cases:
         return None
     names = finished[cases[0]]
-    arrays = {name: np.concatenate([finished[case][name].values for case in cases]) for name in names}
+    arrays: dict[str, Any] = {
+        name: np.concatenate([finished[case][name].values for case in cases]) for name in names
+    }
     places = [
         (place, head) for place, first, end in (case.index for case in cases) for head in range(first, end)
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._files.heads import InputError
+from .._files.layers import is_folder_of_layers
 from .._grid.progress import MINUTE, Watch, watched
 from .._report.folder import Work, read_folder
 from .._report.plan import plan_of
@@ -25,15 +26,15 @@ OPTIONS = ("plan", "store", "part", "n_jobs")
 _FEW = 2**31
 
 
-def is_folder(source: str) -> bool:
-    """Whether an input is a folder of layers rather than a model: it has no config."""
+def is_folder(source: str, options: argparse.Namespace) -> bool:
+    """Whether an input is a folder of layers rather than a model, which has a config and reads a text."""
     path = Path(source)
-    return path.is_dir() and not any(path.glob("*config.json"))
+    return options.text is None and is_folder_of_layers(path) and not any(path.glob("*config.json"))
 
 
 def check_use(options: argparse.Namespace) -> None:
     """Refuse options of folders without one, and options that a folder has no use for."""
-    folders = [each for each in options.inputs if is_folder(each)]
+    folders = [each for each in options.inputs if is_folder(each, options)]
     if not folders:
         for name in OPTIONS:
             if getattr(options, name) not in (None, False):

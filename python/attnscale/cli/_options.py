@@ -363,9 +363,11 @@ def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
 
     def flag(name: str) -> str:
         is_points = name == "n" and hasattr(options, "points")  # the n of a projection
-        found = "--points" if is_points else _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
-        given = getattr(options, found[2:].replace("-", "_"), None) is not None
-        return found if given and found in OPTIONS else name
+        usual = "--points" if is_points else _PARAMETERS.get(name, "")
+        for found in (usual, f"--{name.replace('_', '-')}"):
+            if found in OPTIONS and getattr(options, found[2:].replace("-", "_"), None) is not None:
+                return found
+        return name
 
     refused: Refusal | None = getattr(error, "refusal", None)
     return str(error) if refused is None else refused.text(flag)

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> Answer:
     text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
     pairs = zip(options.inputs, reports, strict=False)
     rows = [{"input": source, **row} for source, each in pairs for row in each.rows()]
-    return Answer(text, rows, report=found.to_dict(), ends=ends)
+    return Answer(text, rows, report=found.to_dict() if options.json else None, ends=ends)
 
 
 def _reports(options: argparse.Namespace) -> tuple[list[Report], BaseException | None]:
@@ -128,7 +128,7 @@ def _check_use(options: argparse.Namespace) -> None:
     """Refuse unknown laws, and options that none of the inputs would use."""
     read_laws(options.laws or (), train_length=_ANY_LENGTH)
     _folder.check_use(options)
-    files = [_is_file(each) for each in options.inputs]
+    files = [_is_file(each, options) for each in options.inputs]
     if options.text is not None and all(files):
         raise InputError(
             f"--text {options.text[0]}: only a model reads a text, got files of queries and keys"
@@ -152,15 +152,16 @@ def _measures_again(inputs: list[str]) -> bool:
     return False
 
 
-def _is_file(source: str) -> bool:
+def _is_file(source: str, options: argparse.Namespace) -> bool:
     """Whether an input is queries and keys, in a file or a folder, rather than a model."""
-    return Path(source).suffix in _SUFFIXES or Path(source).is_file() or _folder.is_folder(source)
+    path = Path(source)
+    return path.suffix in _SUFFIXES or path.is_file() or _folder.is_folder(source, options)
 
 
 def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
-    if _folder.is_folder(source):
+    if _folder.is_folder(source, options):
         return _folder.measure(source, options)
-    if _is_file(source):
+    if _is_file(source, options):
         return _of_file(Path(source), options, tell)
     if options.text is None and not Path(source).is_dir():
         raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -277,7 +278,7 @@ def test_ctrl_c_is_one_line_and_status_130(
         raise KeyboardInterrupt
 
     replace_runs(monkeypatch, interrupt)
-    keeps = name in ("mc", "sweep", "train")
+    keeps = name in ("mc", "sweep", "train", "entropy")
     goes_on = f"; with a store it can be resumed: attnscale {BEGUN[name]} --store DIR" if keeps else ""
     assert command(*BEGUN[name].split()) == (130, "", f"attnscale: interrupted{goes_on}\n")
 
@@ -308,8 +309,10 @@ def test_ctrl_c_prints_what_is_finished(
         return original(*given, **options)
 
     monkeypatch.setattr(entropy_command, "mean_entropy", interrupted)
-    status, out, err = command("entropy", HEADS, *arguments.split(), "--csv", "-")
-    assert (status, err) == (130, "attnscale: interrupted: this is what was finished\n")
+    given = ["entropy", HEADS, *arguments.split(), "--csv", "-"]
+    status, out, err = command(*given)
+    goes_on = f"with a store it can be resumed: attnscale {shlex.join(given)} --store DIR"
+    assert (status, err) == (130, f"attnscale: interrupted: this is what was finished; {goes_on}\n")
     rows = csv.DictReader(io.StringIO(out))
     assert {(row["n_keys"], row["law"]) for row in rows} == finished
 

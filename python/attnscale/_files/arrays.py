@@ -7,7 +7,7 @@ heads alone: zarr, and HDF5 with chunks. Read as a whole: compressed arrays of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._base.checks import InputError, as_array
 from .mapped import Packed, Place, npy_place, npz_places
 from .safetensors import stored_tensors
+from .torch_zip import Tensor, TorchFile, UnknownContentError
 
 OF_TORCH = (".pt", ".pth")
 OF_HDF5 = (".h5", ".hdf5")
@@ -53,13 +54,13 @@ def one_array(path: Path) -> Stored:
         return npy_place(path)
     if path.suffix == ".zarr":
         return _zarr_array(path)
-    stored = _load_torch(path)
-    if not hasattr(stored, "detach"):
+    stored, array = _load_torch(path)
+    if not _is_tensor(stored):
         raise InputError(
             f"{path}: with two files each must hold one tensor, got {type(stored).__name__}; a mapping with "
             "query and key is one file"
         )
-    return as_array(str(path), stored.detach())
+    return array(str(path), stored)
 
 
 def arrays_of(path: Path, wanted: set[str]) -> Mapping[str, Stored]:
@@ -82,26 +83,26 @@ def arrays_of(path: Path, wanted: set[str]) -> Mapping[str, Stored]:
 
 def _of_safetensors(path: Path, wanted: set[str]) -> Mapping[str, Stored]:
     stored = stored_tensors(path)
-    return {
-        name: _NOTHING
-        if name.lower() not in wanted
-        else each.place(_bfloat16(path) if each.kind == "BF16" else None)
-        for name, each in stored.items()
-    }
+    return {name: _NOTHING if name.lower() not in wanted else each.place() for name, each in stored.items()}
 
 
-def _bfloat16(path: Path) -> np.dtype[Any]:
-    """The type bfloat16 of ml_dtypes."""
+def _load_torch(path: Path) -> tuple[Any, Callable[[str, Any], Stored]]:
+    """The content of a file of ``torch.save``, and what makes an array of a tensor; no code runs."""
     try:
-        import ml_dtypes
-    except ImportError:
-        raise InputError(f"{path}: reading bfloat16 needs its package: pip install ml_dtypes") from None
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
+        file = TorchFile(path)
+        tensors = file.content.values() if isinstance(file.content, Mapping) else [file.content]
+        arrays = {id(each): file.array(each) for each in tensors if isinstance(each, Tensor)}
+        return file.content, lambda name, tensor: arrays[id(tensor)]
+    except UnknownContentError:
+        return _loaded_by_torch(path), lambda name, x: as_array(name, x.detach())
 
 
-def _load_torch(path: Path) -> Any:
-    """The content of a file of ``torch.save``, mapped; only tensors are read, no code runs."""
+def _is_tensor(found: Any) -> bool:
+    return isinstance(found, Tensor) or hasattr(found, "detach")
+
+
+def _loaded_by_torch(path: Path) -> Any:
+    """What PyTorch makes of a file, mapped if it can be; only tensors are read."""
     try:
         import torch
     except ImportError:
@@ -117,19 +118,19 @@ def _load_torch(path: Path) -> Any:
 
 def _of_torch(path: Path, wanted: set[str]) -> Mapping[str, Stored]:
     """The tensors of a mapping in a ``torch.save`` file."""
-    stored = _load_torch(path)
+    stored, array = _load_torch(path)
     if not isinstance(stored, Mapping):
+        named = "Tensor" if _is_tensor(stored) else type(stored).__name__
         raise InputError(
-            f"{path}: must hold a mapping with query and key, got {type(stored).__name__}; "
+            f"{path}: must hold a mapping with query and key, got {named}; "
             'torch.save({"query": query, "key": key}, path) writes one; two files may hold a tensor each'
         )
-    tensors = {name: x for name, x in stored.items() if isinstance(name, str)}
-    return {
-        name: as_array(name, x.detach() if hasattr(x, "detach") else x)
-        if name.lower() in wanted
-        else _NOTHING
-        for name, x in tensors.items()
-    }
+    found: dict[str, Stored] = {}
+    for name, x in stored.items():
+        if isinstance(name, str):
+            own = name.lower() in wanted
+            found[name] = _NOTHING if not own else array(name, x) if _is_tensor(x) else as_array(name, x)
+    return found
 
 
 def _of_hdf5(path: Path, wanted: set[str]) -> Mapping[str, Stored]:
@@ -152,7 +153,7 @@ def _of_data_set(path: Path, found: Any) -> Stored:
     """A data set of HDF5, mapped if its numbers lie beside each other in the file."""
     start = found.id.get_offset()  # None with chunks, filters, other files, or nothing written
     if found.dtype.kind != "f" or start is None or found.file.userblock_size:
-        return found[()] if found.dtype.kind not in "fV" else found
+        return found if found.dtype.kind == "f" else np.asarray(found[()])
     return Place(path, start, found.dtype, found.shape)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -18,12 +19,14 @@ import numpy.typing as npt
 from .._base.checks import InputError as InputError
 from .._base.checks import refusal, shown, warn
 from .arrays import Stored, arrays_of, is_in_place, one_array
-from .mapped import Place, slices, windows
+from .mapped import PIECE, Place, slices, windows
 
 # Spellings in use: this package's, PyTorch's, those of notebooks, and transformers' names of the states.
 QUERY_NAMES = ("query", "q", "queries", "query_states")
 KEY_NAMES = ("key", "k", "keys", "key_states")
 _WANTED = {*QUERY_NAMES, *KEY_NAMES, "layers", "heads", "provenance", "tokens"}
+#: Bytes of the heads that are read together where they are not mapped in place.
+_PART = 2**25
 
 
 class StoredHeads(NamedTuple):
@@ -58,11 +61,11 @@ class OpenHeads:
     about: Mapping[str, Any]
     tokens: tuple[str, ...]
 
-    @property
+    @cached_property
     def query_shape(self) -> tuple[int, ...]:
         return _in_order(self.query.shape, self.layout)
 
-    @property
+    @cached_property
     def key_shape(self) -> tuple[int, ...]:
         return _in_order(self.key.shape, self.layout)
 
@@ -74,19 +77,21 @@ class OpenHeads:
     @property
     def nbytes(self) -> int:
         """Bytes of queries and keys."""
-        return sum(math.prod(each.shape) * each.dtype.itemsize for each in (self.query, self.key))
+        query, key = self.query, self.key
+        return math.prod(query.shape) * query.dtype.itemsize + math.prod(key.shape) * key.dtype.itemsize
 
     @property
     def most(self) -> int:
-        """The largest number of tokens to cut to."""
+        """The largest number of tokens that there are of queries and of keys."""
         return min(self.query_shape[-2], self.key_shape[-2])
 
     def read(
         self, n: int | None = None, heads: Sequence[int] | None = None, *, check: bool = True
     ) -> StoredHeads:
-        """The first n tokens of these heads, by default all, mapped where the format allows it.
+        """The first n tokens of these heads, by default all, mapped where the core reads the file in place.
 
-        Heads that are not evenly spaced are copied, and the keys of query heads that share them unevenly.
+        Copied are numbers in another byte order or between multiples of their size, as most arrays in a .npz
+        file are, heads that are not evenly spaced, and keys of query heads that share them unevenly.
         """
         chosen = self._chosen(n, heads)
         of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
@@ -94,46 +99,45 @@ class OpenHeads:
             self.check(n, chosen)
         query = _cut(self.query, self.layout, n, chosen)
         key = _cut(self.key, self.layout, n, of_keys)
-        names = tuple(self.names[head] for head in chosen)
+        names = self.names if heads is None else tuple(self.names[head] for head in chosen)
         return StoredHeads(query, key, names, self.about, self.tokens[:n])
 
     def check(self, n: int | None = None, heads: Sequence[int] | None = None) -> None:
         """Refuse a number that is not finite among those that :meth:`read` returns, piece by piece."""
         chosen = self._chosen(n, heads)
-        of_keys = sorted(set(_key_heads(chosen, self.query_shape[-3], self.key_shape[-3])))
+        of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
         for file, name, stored, of in (
             (self.files[0], "query", self.query, chosen),
-            (self.files[-1], "key", self.key, of_keys),
+            (self.files[-1], "key", self.key, [*dict.fromkeys(of_keys)]),
         ):
             if isinstance(stored, Place) and n is None and heads is None:
                 stored.check_sum(name)
             _check_finite(f"{file}: {name}", stored, self.layout, n, of)
 
-    def parts(
-        self, n: int | None = None, heads: Sequence[int] | None = None, *, check: bool = False
-    ) -> Iterator[StoredHeads]:
-        """What :meth:`read` returns, in parts that need no memory for all heads at once.
+    def parts(self, n: int | None = None, heads: Sequence[int] | None = None) -> Iterator[StoredHeads]:
+        """What :meth:`read` returns, in parts that need no memory for all heads at once; not checked.
 
-        One part if all of it is mapped in place; else the query heads of one key head after each other.
+        One part if all of it is mapped in place; else key heads of a few MiB with their query heads.
         """
         chosen = self._chosen(n, heads)
-        in_place = is_in_place(self.query) and is_in_place(self.key)
         of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
-        if in_place and len(_runs(chosen)) == len(_runs(of_keys)) == 1:
-            yield self.read(n, heads, check=check)
+        in_place = is_in_place(self.query) and is_in_place(self.key)
+        share = self.nbytes / self.key_shape[-3] * (1 if n is None else n / self.key_shape[-2])
+        if share * len(of_keys) < _PART or (in_place and len(_runs(chosen)) == len(_runs(of_keys)) == 1):
+            yield self.read(n, heads, check=False)
             return
-        shared = self.query_shape[-3] // self.key_shape[-3]
-        for _, group in groupby(chosen, lambda head: head // shared):
-            yield self.read(n, [*group], check=check)
+        together = self.query_shape[-3] // self.key_shape[-3] * max(1, int(_PART // share))
+        for _, group in groupby(chosen, lambda head: head // together):
+            yield self.read(n, [*group], check=False)
 
-    def _chosen(self, n: int | None, heads: Sequence[int] | None) -> list[int]:
+    def _chosen(self, n: int | None, heads: Sequence[int] | None) -> Sequence[int]:
         """The heads' numbers, checked as n is."""
-        if n is not None and not 1 <= n <= self.most:
-            rule = f"must be between 1 and {self.most}, the tokens in the file, got {n}"
-            raise refusal(InputError, "n", rule)
+        most = max(self.query_shape[-2], self.key_shape[-2])
+        if n is not None and not 1 <= n <= most:
+            raise refusal(InputError, "n", f"must be between 1 and {most}, the tokens in the file, got {n}")
         count = self.query_shape[-3]
         if heads is None:
-            return [*range(count)]
+            return range(count)
         for head in heads:
             if not 0 <= head < count:
                 rule = f"must be between 0 and {count - 1}, the heads in the file, got {head}"
@@ -188,7 +192,7 @@ def read_heads(
     layout : {"bhsd", "bshd"}
         Axis order: (..., heads, n, head_dim) or (..., n, heads, head_dim). 2-D arrays are one head in both.
     n : int, optional
-        Only the first n queries and keys; no others are read or checked.
+        Only the first n queries and keys, or all if there are fewer; no others are read or checked.
     heads : sequence of int, optional
         Only these query heads, counted from 0, and their key heads.
 
@@ -242,8 +246,10 @@ def _in_order(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return (*shape[:-3], shape[-2], shape[-3], shape[-1]) if layout == "bshd" else shape
 
 
-def _key_heads(heads: Sequence[int], n_heads: int, n_key_heads: int) -> list[int]:
+def _key_heads(heads: Sequence[int], n_heads: int, n_key_heads: int) -> Sequence[int]:
     """The key heads of these query heads: one for each group of them, if the groups are of one size."""
+    if heads == range(n_heads):
+        return range(n_key_heads)
     each = [head // (n_heads // n_key_heads) for head in heads]
     groups = [(key, len([*of])) for key, of in groupby(each)]
     once = len({key for key, _ in groups}) == len(groups) and len({size for _, size in groups}) == 1
@@ -252,6 +258,8 @@ def _key_heads(heads: Sequence[int], n_heads: int, n_key_heads: int) -> list[int
 
 def _runs(heads: Sequence[int]) -> list[range]:
     """The numbers as ranges: one if they are evenly spaced, else each run of neighbours."""
+    if isinstance(heads, range):
+        return [heads]
     step = heads[1] - heads[0] if len(heads) > 1 else 1
     if step > 0 and all(b - a == step for a, b in pairwise(heads)):
         return [range(heads[0], heads[-1] + 1, step)]
@@ -266,7 +274,7 @@ def _runs(heads: Sequence[int]) -> list[range]:
 
 def _bounds(stored: Stored, layout: str, n: int | None, run: range) -> list[range]:
     """Indices of the first n tokens of a run of heads, on the axes of the file."""
-    bounds = [range(extent) for extent in stored.shape]
+    bounds = [*map(range, stored.shape)]
     rows, of_heads = (-3, -2) if layout == "bshd" and len(bounds) > 2 else (-2, -3)
     bounds[rows] = bounds[rows][:n]
     if len(bounds) > 2:
@@ -276,7 +284,7 @@ def _bounds(stored: Stored, layout: str, n: int | None, run: range) -> list[rang
 
 def _cut(stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> npt.NDArray[Any]:
     """The first n tokens of the heads, (..., heads, n, head_dim); a view if it is a regular part."""
-    parts = [stored[slices(_bounds(stored, layout, n, run))] for run in _runs(heads)]
+    parts = [_aligned(stored[slices(_bounds(stored, layout, n, run))]) for run in _runs(heads)]
     if parts[0].ndim == 2:
         return parts[0][None]
     if layout == "bshd":
@@ -284,11 +292,19 @@ def _cut(stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> np
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-3)
 
 
+def _aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, copied unless the core reads it in place."""
+    if array.flags.aligned and array.dtype.isnative:
+        return array
+    return np.array(array, array.dtype.newbyteorder("="))
+
+
 def _check_finite(name: str, stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> None:
     """Refuse NaN and infinity, with their number and the index of the first."""
     count, first = 0, None
+    most = PIECE if isinstance(stored, (np.ndarray, Place)) else _PART  # a chunk is unpacked in each piece
     for run in _runs(heads):
-        for window in windows(_bounds(stored, layout, n, run), stored.dtype.itemsize):
+        for window in windows(_bounds(stored, layout, n, run), stored.dtype.itemsize, most):
             bad = ~np.isfinite(stored[slices(window)])
             if bad.any():
                 count += int(bad.sum())

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -29,7 +29,8 @@ _LOCAL = struct.Struct("<4s5H3L2H")  # the header before each member of a zip ar
 _ELSEWHERE = 0xFFFFFFFF  # a size that stands in the header's 64-bit field
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """An array's place in a file, with the names that arrays use for shape and type."""
 
     file: Path
@@ -68,9 +69,19 @@ class Place(NamedTuple):
         raw = Place(self.file, self.offset - self.header, np.dtype(np.uint8), (size,)).map()
         found = 0
         for start in range(0, size, PIECE):
-            found = zlib.crc32(raw[start : start + PIECE], found)
+            found = zlib.crc32(raw[start : start + PIECE].data, found)
         if found != self.crc:
             raise InputError(f"{self.file}: {name} is damaged: its checksum does not fit its bytes")
+
+
+def bfloat16() -> np.dtype[Any] | None:
+    """The type bfloat16 of ml_dtypes, if that is installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def windows(bounds: Sequence[range], itemsize: int, most: int = PIECE) -> Iterator[tuple[range, ...]]:
@@ -82,8 +93,10 @@ def windows(bounds: Sequence[range], itemsize: int, most: int = PIECE) -> Iterat
     [(range(0, 2), range(0, 2)), (range(2, 3), range(0, 2))]
     """
     size = math.prod(map(len, bounds)) * itemsize
-    axis = next((axis for axis, each in enumerate(bounds) if len(each) > 1), None)
-    if size <= most or axis is None:
+    axis = 0
+    while axis < len(bounds) - 1 and len(bounds[axis]) == 1:
+        axis += 1
+    if size <= most or len(bounds[axis]) <= 1:
         yield tuple(bounds)
         return
     long = bounds[axis]
@@ -95,7 +108,7 @@ def windows(bounds: Sequence[range], itemsize: int, most: int = PIECE) -> Iterat
 
 def slices(bounds: Sequence[range]) -> tuple[slice, ...]:
     """The indices as slices."""
-    return tuple(slice(each.start, each.stop, each.step) for each in bounds)
+    return tuple([slice(each.start, each.stop, each.step) for each in bounds])
 
 
 def npy_place(path: Path) -> Place:
@@ -198,7 +211,7 @@ def _member(
 ) -> Place | Packed:
     """The place of an array in an archive, or how it is read; headers must agree on its size."""
     where = f"{path}: not a readable .npz file"
-    start = _start_of(stream, member, where)
+    start = start_of(stream, member, where)
     with archive.open(member) as numbers:
         shape, by_columns, dtype = _npy_header(numbers, where)
         header = numbers.tell()
@@ -213,7 +226,7 @@ def _member(
     return Place(path, start + header, dtype, shape, by_columns, member.CRC, header)
 
 
-def _start_of(stream: IO[bytes], member: zipfile.ZipInfo, where: str) -> int:
+def start_of(stream: IO[bytes], member: zipfile.ZipInfo, where: str) -> int:
     """The first byte of a member; its own header must agree with the archive's list."""
     stream.seek(member.header_offset)
     fields = _LOCAL.unpack(stream.read(_LOCAL.size))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .._base.checks import InputError, shown
 from .json import RepeatedKeyError, each_key_once
-from .mapped import Place
+from .mapped import Place, bfloat16
 
 #: Largest header in bytes, as in the safetensors package.
 _MOST_HEADER = 100_000_000
@@ -50,10 +50,14 @@ class Stored(NamedTuple):
         found = np.fromfile(self.file, dtype, count, offset=self.start).reshape(self.shape)
         return found if sys.byteorder == "little" else found.astype(dtype.newbyteorder("="))
 
-    def place(self, dtype: np.dtype[Any] | None = None) -> Place:
-        """The tensor's place, to map it; `dtype` is that of numbers without one in NumPy."""
+    def place(self) -> Place:
+        """The tensor's place, to map it."""
         self._check_kind()
-        return Place(self.file, self.start, dtype or np.dtype(_TYPES[self.kind]), self.shape)
+        dtype = bfloat16() if self.kind == "BF16" else np.dtype(_TYPES[self.kind])
+        if dtype is None:
+            needs = "reading bfloat16 needs its package: pip install ml_dtypes"
+            raise InputError(f"{self.file}: {needs}")
+        return Place(self.file, self.start, dtype, self.shape)
 
     def _check_kind(self) -> None:
         if self.kind not in _TYPES:

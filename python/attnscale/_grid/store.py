@@ -36,7 +36,14 @@ from .part import Part
 FORMAT = 1
 _LOCK = "lock"
 #: Programs that write stores, and what messages call their work.
-WRITERS = {"sweep": "sweep", "mc": "experiment", "train": "training", "report": "report"}
+WRITERS = {
+    "sweep": "sweep",
+    "mc": "experiment",
+    "train": "training",
+    "entropy": "measurement",
+    "calibrate": "calibration",
+    "report": "report",
+}
 
 
 class Store:

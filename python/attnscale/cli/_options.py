@@ -67,6 +67,20 @@ def written_or_printed(text: str) -> str:
     return text if text == "-" else str(written(text))
 
 
+def head_range(text: str) -> list[int]:
+    """Read a head's number, or FIRST-LAST.
+
+    Examples
+    --------
+    >>> head_range("3"), head_range("8-10")
+    ([3], [8, 9, 10])
+    """
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise argparse.ArgumentTypeError(f"must be a number from 0, or FIRST-LAST, got {shown(text)}")
+    return [*range(int(found[1]), int(found[2] or found[1]) + 1)]
+
+
 class Option(NamedTuple):
     """An option; `several`: one or more values; `kind` None: no value; `short`: another spelling."""
 
@@ -130,6 +144,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--device", "device of models, as PyTorch names it: cpu (default), cuda, cuda:1, mps", "DEVICE"),
     Option("--dtype", "type of the model's numbers", choices=("float64", "float32", "float16", "bfloat16")),
     Option("--part", "one part: of a composite config, as encoder, or of the work, as 3/8", "PART"),
+    Option("--head", "only these heads of the files, counted from 0", "H or H-H", head_range, several=True),
     Option("--layer", "only this layer, counted from 0", "L", whole(0)),
     Option("--at", "the multiplier of queries at these positions, from 0", "I", whole(0), several=True),
     Option("--against", "differences from another config", "FILE", Path),
@@ -204,6 +219,7 @@ _SAID_AS = {
     "--scale": ("--laws",),
     "--scales": ("--laws",),
     "--resume": ("--store",),
+    "--heads": ("--head",),
 }
 
 

@@ -4,25 +4,33 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._base.checks import shown
 from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
-from .._files.heads import InputError, StoredHeads, read_heads
+from .._core import __version__
+from .._files.arrays import is_in_place
+from .._files.heads import InputError
+from .._files.layers import StoredLayer
 from .._grid.finished import finished
+from .._grid.kept import kept_arrays
 from .._grid.progress import watched
 from ..calibration.calibration import rows_that_count
 from ..exact.forward import attention_entropy
 from ..laws import Law
+from ..laws._registry import of_heads
 from ._laws import read_laws
 from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
+from ._stored import FILES, chosen_heads, files_of, head_names, identity_of, layers_of
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
@@ -31,11 +39,9 @@ DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 _TRIAL = (64, 4096)
 _FEW = 2**26
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Mean entropy of each head, and its effective keys, exp(mean entropy in nats), under scale laws.
-FILE is a .npz, .safetensors or .pt with arrays named query and key (or q/k, queries/keys,
-query_states/key_states) of shape (..., heads, n, head_dim); or two .npy files, or two .pt files with
-a tensor each, queries first.
+{FILES}\
 The mean is over all queries and over the batch, the axes before the heads; with --causal this includes
 the first queries, which see few keys, while calibrate and report use only the last eighth.
 """
@@ -48,7 +54,9 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--laws", default=DEFAULT_LAWS)
     add_option(parser, "--causal")
     add_option(parser, "--n", help="the first N queries and keys, for each N (default: all)")
+    add_option(parser, "--head")
     add_option(parser, "--layout", default="bhsd")
+    add_option(parser, "--store", help="keep the means of finished layers here, and resume from them")
     add_unit(parser)
     add_outputs(parser)
 
@@ -56,15 +64,17 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Measure the entropy of the stored heads, and return the table."""
     files = _files(options)
-    heads = read_heads(files, layout=options.layout)
-    lengths = _check_lengths(options.n, heads)
+    layers = layers_of(files, options.layout)
+    heads = chosen_heads(options, layers)
+    lengths = _check_lengths(options.n, layers)
     laws = read_laws(options.laws)
-    rows, interrupted = _measure(options, heads, lengths, laws)
+    rows, interrupted = _measure(options, _Measured(layers, heads, lengths, laws))
+    shapes = layers[0].shape
     about = {
-        "files": [str(path) for path in files],
-        "query_shape": list(heads.query.shape),
-        "key_shape": list(heads.key.shape),
-        "dtype": str(heads.query.dtype),
+        "files": files_of(layers),
+        "query_shape": list(shapes[0]),
+        "key_shape": list(shapes[1]),
+        "dtype": str(layers[0].dtype),
         "causal": options.causal,
         "laws": {text: repr(law) for text, law in laws.items()},
         "unit": "nat",
@@ -80,51 +90,111 @@ def _files(options: argparse.Namespace) -> list[Path]:
     return pair or list(options.files)
 
 
-def _check_lengths(lengths: list[int] | None, heads: StoredHeads) -> list[int | None]:
+def _check_lengths(lengths: list[int] | None, layers: Sequence[StoredLayer]) -> list[int | None]:
     """The numbers of queries and keys to measure, ascending; None is all of both."""
     if lengths is None:
+        sizes = {each.files[0]: tuple(shape[-2] for shape in each.shape) for each in layers}
+        if len({*sizes.values()}) > 1:
+            seen = "; ".join(f"{path.name} {size[0]} and {size[1]}" for path, size in sizes.items())
+            raise InputError(f"--n must be given where layers differ in queries and keys, got {shown(seen)}")
         return [None]
-    most = min(heads.query.shape[-2], heads.key.shape[-2])
-    for n in lengths:
-        if not 1 <= n <= most:
-            raise InputError(f"--n must be between 1 and {most}, the tokens in the file, got {n}")
+    for layer in layers:
+        most = layer.open.most
+        for n in lengths:
+            if not 1 <= n <= most:
+                raise InputError(f"--n must be between 1 and {most}, the tokens in the file, got {n}")
     return [*sorted(set(lengths))]
 
 
-def _measure(
-    options: argparse.Namespace, heads: StoredHeads, lengths: Sequence[int | None], laws: dict[str, Law]
-) -> tuple[list[dict[str, Any]], bool]:
+class _Measured(NamedTuple):
+    """Layers to measure, and how."""
+
+    layers: list[StoredLayer]
+    heads: list[int] | None
+    lengths: list[int | None]
+    laws: dict[str, Law]
+
+    @property
+    def sizes(self) -> dict[int | None, tuple[int, int]]:
+        """Numbers of queries and keys at each length."""
+        queries, keys = (shape[-2] for shape in self.layers[0].shape)
+        return {n: (n, n) if n else (queries, keys) for n in self.lengths}
+
+    @property
+    def cases(self) -> list[tuple[int, int | None, str]]:
+        return [(i, n, law) for i in range(len(self.layers)) for n in self.lengths for law in self.laws]
+
+    def name(self, case: tuple[int, int | None, str]) -> str:
+        """A case in words."""
+        layer, n, law = self.layers[case[0]].name, case[1], case[2]
+        return ", ".join(filter(None, [layer, "" if n is None else f"n = {n}", law]))
+
+    def measure(self, case: tuple[int, int | None, str], *, is_causal: bool) -> NDArray[np.float64]:
+        """Mean entropy of each head of a layer at a length under a law."""
+        layer, n, law = self.layers[case[0]], case[1], self.laws[case[2]]
+        count = layer.shape[0][-3] if self.heads is None else len(self.heads)
+        cuts, means, first = None if n is None else [n], [], 0
+        for part in layer.open.parts(n, self.heads):
+            size = len(part.names)
+            own = of_heads(law, slice(first, first + size), count)
+            means.append(mean_entropy(part.query, part.key, own, cuts, is_causal=is_causal)[0])
+            first += size
+            del part  # its memory, before the next one takes as much
+        return np.concatenate(means)
+
+
+def _measure(options: argparse.Namespace, wanted: _Measured) -> tuple[list[dict[str, Any]], bool]:
     """One row for every length, head and law, and whether Ctrl-C came.
 
-    After Ctrl-C: the lengths finished under all laws; at the first length, the finished laws.
+    After Ctrl-C: the layers that are finished; without one, of the first the lengths finished under all laws;
+    at the first length, the finished laws.
     """
-    sizes = {n: (n, n) if n else (heads.query.shape[-2], heads.key.shape[-2]) for n in lengths}
-    pairs = {n: float(n_queries * n_keys) for n, (n_queries, n_keys) in sizes.items()}
-    cases = [(n, law) for n in lengths for law in laws]
+    pairs = {n: float(n_queries * n_keys) for n, (n_queries, n_keys) in wanted.sizes.items()}
+    most = None if None in wanted.lengths else max(n for n in wanted.lengths if n)
+    checked: set[int] = set()
 
-    def measure(case: tuple[int | None, str]) -> NDArray[np.float64]:
-        cuts = None if case[0] is None else [case[0]]
-        (means,) = mean_entropy(heads.query, heads.key, laws[case[1]], cuts, is_causal=options.causal)
-        return np.asarray(means)
+    def compute(case: tuple[int, int | None, str]) -> dict[str, NDArray[np.float64]]:
+        if case[0] not in checked:
+            wanted.layers[case[0]].open.check(most, wanted.heads)
+            checked.add(case[0])
+        return {"mean": wanted.measure(case, is_causal=options.causal)}
 
-    def named(case: tuple[int | None, str]) -> str:
-        return case[1] if case[0] is None else f"n = {case[0]}, {case[1]}"
+    def measure(case: tuple[int, int | None, str]) -> NDArray[np.float64]:
+        what = {"n": case[1], "law": repr(wanted.laws[case[2]]), "heads": wanted.heads}
+        piece = {**identity_of(wanted.layers[case[0]]), **what, "causal": options.causal}
+        return np.asarray(kept.get(piece, lambda: compute(case))["mean"])
 
-    with watched() as watch:
-        watch.expect(_seconds_a_pair(heads.query, heads.key) * sum(pairs[n] for n, _ in cases))
-        found, interrupted = finished(cases, measure, watch, work=lambda case: pairs[case[0]], name=named)
-    there = [n for n in lengths if all((n, law) in found for law in laws)] or lengths[:1]
+    identity = {"attnscale": __version__, "command": "entropy"}
+    with bad_input(), kept_arrays(options.store, "entropy", identity) as kept, watched() as watch:
+        cases = wanted.cases
+        watch.expect(_seconds_a_pair(wanted.layers[0]) * sum(pairs[n] for _, n, _ in cases))
+        found, interrupted = finished(
+            cases, measure, watch, work=lambda case: pairs[case[1]], name=wanted.name
+        )
+    return _rows(wanted, found, is_causal=options.causal), interrupted
+
+
+def _rows(
+    wanted: _Measured, found: dict[Any, NDArray[np.float64]], *, is_causal: bool
+) -> list[dict[str, Any]]:
+    every = [(n, law) for n in wanted.lengths for law in wanted.laws]
+    whole = [i for i in range(len(wanted.layers)) if all((i, *each) in found for each in every)] or [0]
+    there = [n for n in wanted.lengths if all((whole[0], n, law) in found for law in wanted.laws)]
+    there = there or wanted.lengths[:1]
+    laws = [law for law in wanted.laws if all((whole[0], n, law) in found for n in there)]
     rows = []
     for n in there:
-        uniform = _mean_uniform_entropy(*sizes[n], is_causal=options.causal)
-        for head, name in enumerate(heads.names):
-            for law in (law for law in laws if all((each, law) in found for each in there)):
-                mean = float(found[n, law][head])
-                rows.append(
-                    {"head": name, "n_queries": sizes[n][0], "n_keys": sizes[n][1], "law": law}
-                    | {"entropy": mean, "effective_keys": float(np.exp(mean)), "uniform_entropy": uniform}
-                )
-    return rows, interrupted
+        n_queries, n_keys = wanted.sizes[n]
+        uniform = _mean_uniform_entropy(n_queries, n_keys, is_causal=is_causal)
+        for i in whole:
+            for head, name in enumerate(head_names(wanted.layers[i], wanted.heads)):
+                for law in laws:
+                    mean = float(found[i, n, law][head])
+                    rows.append(
+                        {"head": name, "n_queries": n_queries, "n_keys": n_keys, "law": law}
+                        | {"entropy": mean, "effective_keys": float(np.exp(mean)), "uniform_entropy": uniform}
+                    )
+    return rows
 
 
 def mean_entropy(
@@ -157,14 +227,18 @@ def _mean_uniform_entropy(n_queries: int, n_keys: int, *, is_causal: bool) -> fl
     return float(np.log(visible).mean())
 
 
-def _seconds_a_pair(query: NDArray[np.floating], key: NDArray[np.floating]) -> float:
+def _seconds_a_pair(layer: StoredLayer) -> float:
     """Seconds of the entropy for one query and key of every head, from a trial; 0 for short rows."""
-    if query[..., 0].size * key.shape[-2] < _FEW:
+    (*lead, n_queries, _), (*_, n_keys, _) = layer.shape
+    if math.prod(lead) * n_queries * n_keys < _FEW:
         return 0.0
-    q, k = query[..., : _TRIAL[0], :], key[..., : _TRIAL[1], :]
+    heads = None if is_in_place(layer.open.query) and is_in_place(layer.open.key) else [0]
+    some = layer.open.read(heads=heads, check=False)
+    q, k = some.query[..., : _TRIAL[0], :], some.key[..., : _TRIAL[1], :]
     start = time.perf_counter()
     attention_entropy(q, k, enable_gqa=q.shape[-3] != k.shape[-3])
-    return (time.perf_counter() - start) / float(q.shape[-2] * k.shape[-2])
+    pairs: int = q.shape[-3] * q.shape[-2] * k.shape[-2]
+    return (time.perf_counter() - start) * lead[-1] / pairs
 
 
 def _text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:

@@ -435,3 +435,31 @@ def with_values(law: Law, values: Mapping[str, float | tuple[float, ...]]) -> La
         return cast(Law, replace(cast(Any, law), **values))
     inner = {name: value for name, value in values.items() if name != "amplitude"}
     return replace(law, law=with_values(law.law, inner), amplitude=values.get("amplitude", law.amplitude))
+
+
+def of_heads(law: Law, part: slice, count: int) -> Law:
+    """The law of a part of `count` heads: of parameters with one number a head, the part's numbers.
+
+    Examples
+    --------
+    >>> of_heads(get("[1, 2, 3] * log_n"), slice(1, 3), 3).spelling
+    '[2.0, 3.0] * log_n'
+    """
+    if isinstance(law, Scaled):
+        law = replace(law, law=of_heads(law.law, part, count))
+    parameters = {each.name: getattr(law, each.name) for each in fields(cast(Any, law))}
+    held = {
+        name: value for name, value in parameters.items() if isinstance(value, tuple) and len(value) == count
+    }
+    return with_values(
+        law, {name: value[part] for name, value in held.items() if _takes_one(law, name, value[0])}
+    )
+
+
+def _takes_one(law: Law, name: str, value: float) -> bool:
+    """Whether a parameter that is a sequence may be one number too: then its numbers are those of heads."""
+    try:
+        with_values(law, {name: value})
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Queries and keys of commands: a file, a pair of files, or a folder with one of them for each layer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._files.heads import InputError
+from .._files.layers import StoredLayer, is_folder_of_layers, stored_layers
+
+#: Sentences about FILE in the help of commands.
+FILES = """\
+FILE is a .npz, .safetensors, .pt, .h5 or .zarr with arrays named query and key (or q/k, queries/keys,
+query_states/key_states) of shape (..., heads, n, head_dim); or two .npy, .pt or .zarr files with an array
+each, queries first; or a folder with such a file or pair for each layer, as layer_00.npz and layer_01.npz, or
+0_query.npy and 0_key.npy. Files are mapped and measured head by head or layer by layer, so they may be larger
+than the memory.
+"""
+
+
+def layers_of(files: Sequence[Path], layout: str) -> list[StoredLayer]:
+    """The layers of a folder; of a file or a pair, one without a name."""
+    if len(files) == 1 and is_folder_of_layers(files[0]):
+        return stored_layers(files[0], layout=layout)
+    return [StoredLayer("", 0, tuple(files), layout)]
+
+
+def files_of(layers: Iterable[StoredLayer]) -> list[str]:
+    """All files, as JSON lists them."""
+    return [str(path) for layer in layers for path in layer.files]
+
+
+def head_names(layer: StoredLayer, heads: Sequence[int] | None) -> list[str]:
+    """Names of a layer's heads in tables."""
+    named = layer.open.names if heads is None else [layer.open.names[head] for head in heads]
+    return [f"L{layer.layer} H{name}" if layer.name and name.isdigit() else name for name in named]
+
+
+def chosen_heads(options: argparse.Namespace, layers: Sequence[StoredLayer]) -> list[int] | None:
+    """The heads of ``--head``, each once; None for all."""
+    if options.head is None:
+        return None
+    heads = [*dict.fromkeys(head for each in options.head for head in each)]
+    for layer in layers:
+        count = layer.shape[0][-3]
+        if max(heads) >= count:
+            where = f"the heads of {layer.files[0]}"
+            raise InputError(f"--head must be between 0 and {count - 1}, {where}, got {max(heads)}")
+    return heads
+
+
+def identity_of(layer: StoredLayer) -> dict[str, Any]:
+    """A layer in a store: a file of another name, size or time of writing is another one."""
+    stats = [(path, path.stat()) for path in layer.files]
+    listed = [[path.name, each.st_size, each.st_mtime_ns] for path, each in stats]
+    return {"layer": layer.name, "files": listed, "layout": layer.layout}

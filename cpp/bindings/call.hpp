@@ -49,6 +49,16 @@ class call {
   /// Returns (entropy, lse, mean, variance), each (..., heads, n_queries, scales).
   py::tuple curve(const py::array_t<double>& scales) const;
 
+  /// Returns (entropy, lse, max_weight, first_weight), each (..., heads, n_queries, n_scales), and
+  /// top, (..., heads, n_queries); see ladder_problem. bases: contiguous float64 (n_bases,), the
+  /// same for all rows, or (..., heads, n_queries, n_bases).
+  py::tuple ladder(const py::array_t<double>& bases, std::int64_t n_scales) const;
+
+  /// For a call with queries and keys exchanged, and the results of `ladder` of the call itself:
+  /// the sum of the weights that each key receives, float64 (..., heads, keys, n_scales).
+  py::array received_ladder(const py::array_t<double>& bases, std::int64_t n_scales,
+                            const py::array& max_weight, const py::array& top) const;
+
   /// Returns (scale, entropy, lowest, highest, converged, feasible, iterations) of each row, for
   /// targets that broadcast to (..., heads, n_queries).
   py::tuple solve(const py::array& target, double tolerance) const;

@@ -189,6 +189,64 @@ py::tuple call::curve(const py::array_t<double>& scales) const {
   return results;
 }
 
+namespace {
+
+/// Fills a problem with the scales of a ladder.
+template <class Problem>
+void fill_ladder(const call_arrays& arrays, const py::array_t<double>& bases, std::int64_t n_scales,
+                 Problem& problem) {
+  arrays.fill(problem);
+  problem.n_bases = bases.shape(bases.ndim() - 1);
+  problem.n_scales = n_scales;
+  const bool shared = bases.ndim() == 1;
+  const std::int64_t rows = arrays.n_queries();
+  if (!shared && bases.size() != count_entries(arrays.rows()) * problem.n_bases)
+    throw std::invalid_argument("the bases of a ladder must be shared, or those of each row");
+  problem.scale_row = shared ? 0 : problem.n_bases;
+  for (std::size_t h = 0; h < problem.heads.size(); ++h)
+    problem.heads[h].scale =
+        bases.data() + (shared ? 0 : static_cast<std::int64_t>(h) * rows * problem.n_bases);
+}
+
+}  // namespace
+
+py::tuple call::ladder(const py::array_t<double>& bases, std::int64_t n_scales) const {
+  call_arrays arrays = arrays_;
+  arrays.leading = common_leading({&arrays.query, &arrays.key});
+  ladder_problem problem;
+  fill_ladder(arrays, bases, n_scales, problem);
+  py::tuple results(5);
+  void** const places[] = {&problem.entropy, &problem.lse, &problem.max_weight,
+                           &problem.first_weight};
+  for (std::size_t k = 0; k < 4; ++k) {
+    py::array array = new_array(arrays.rows(), {n_scales}, arrays.compute);
+    *places[k] = array.mutable_data();
+    results[k] = std::move(array);
+  }
+  py::array top = new_array(arrays.rows(), {}, arrays.compute);
+  problem.top = top.mutable_data();
+  results[4] = std::move(top);
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return results;
+}
+
+py::array call::received_ladder(const py::array_t<double>& bases, std::int64_t n_scales,
+                                const py::array& max_weight, const py::array& top) const {
+  call_arrays arrays = arrays_;
+  arrays.leading = common_leading({&arrays.key, &arrays.query});  // heads may share these queries
+  received_ladder_problem problem;
+  fill_ladder(arrays, bases, n_scales, problem);
+  const std::int64_t numbers = count_entries(arrays.leading) * arrays.n_keys();
+  if (top.size() != numbers || max_weight.size() != numbers * n_scales)
+    throw std::invalid_argument("max_weight and top must be those of the call itself");
+  problem.max_weight = max_weight.data();
+  problem.top = top.data();
+  py::array received = new_array<double>(arrays.rows(), {n_scales});
+  problem.received = static_cast<double*>(received.mutable_data());
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return received;
+}
+
 py::tuple call::solve(const py::array& target_array, double tolerance) const {
   const numpy_array target(target_array, 1);
   call_arrays arrays = arrays_;
@@ -260,6 +318,8 @@ void register_call(py::module_& module) {
       .def("show_leading", &call::show_leading)
       .def("gradients", &call::gradients)
       .def("curve", &call::curve)
+      .def("ladder", &call::ladder)
+      .def("received_ladder", &call::received_ladder)
       .def("solve", &call::solve)
       .def("count", &call::count);
 }

@@ -125,6 +125,12 @@ class CoreCall:
     def curve(
         self, scales: NDArray[np.float64], /
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+    def ladder(
+        self, bases: NDArray[np.float64], n_scales: int, /
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+    def received_ladder(
+        self, bases: NDArray[np.float64], n_scales: int, max_weight: NDArray[Any], top: NDArray[Any], /
+    ) -> NDArray[np.float64]: ...
     def solve(
         self, target: NDArray[np.float64], tolerance: float, /
     ) -> tuple[

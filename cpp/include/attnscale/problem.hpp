@@ -130,6 +130,30 @@ struct curve_problem : score_problem {
   void* variance = nullptr;
 };
 
+/// Row statistics at scales by doubling, from one pass over q . k with one exponential for each of
+/// n_bases: scale s of a row is attention_head::scale[row * scale_row + s % n_bases] times
+/// 2^(s / n_bases), at most five from each base. Scores are scaled products: masks may only hide
+/// keys, without soft-cap and tables.
+struct ladder_problem : score_problem {
+  std::int64_t n_bases = 0, n_scales = 0;
+  /// Contiguous (heads, n_queries, n_scales), in the compute type; null = unused.
+  void* entropy = nullptr;
+  void* lse = nullptr;
+  void* max_weight = nullptr;
+  void* first_weight = nullptr;  ///< weight of key 0
+  void* top = nullptr;           ///< (heads, n_queries): q . k of the largest weight at base 0
+};
+
+/// Sum of the weights that each key receives, at positive scales by doubling, the same for all
+/// rows. Queries and keys are exchanged: the queries of this problem are keys, and its keys are
+/// queries, with these results of the same scales.
+struct received_ladder_problem : score_problem {
+  std::int64_t n_bases = 0, n_scales = 0;
+  const void* top = nullptr;         ///< ladder_problem::top
+  const void* max_weight = nullptr;  ///< ladder_problem::max_weight
+  double* received = nullptr;        ///< contiguous (heads, keys = n_queries, n_scales)
+};
+
 /// For each row the scale >= 0 at which its weights have a given entropy, in nats, taken from
 /// attention_head::scale (with the stride scale_row). Soft-cap and finite bias are not allowed,
 /// since the entropy need not fall with the scale.
@@ -168,6 +192,8 @@ struct ATTNSCALE_EXPORT interrupted : std::runtime_error {
 ATTNSCALE_EXPORT void run(const attention_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const gradient_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const ladder_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const received_ladder_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
 
 /// Number of visible keys per row, contiguous (heads, n_queries). A key that an additive mask

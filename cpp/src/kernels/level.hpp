@@ -18,10 +18,12 @@ struct curve_block;
 struct fill_block;
 struct gradient_block;
 struct gradient_rows;
+struct ladder_block;
 struct linear_block;
 struct linear_form;
 struct linear_gradient_block;
 struct product_block;
+struct received_ladder_block;
 struct solve_block;
 struct simulated_row_block;
 struct sample_block;
@@ -39,6 +41,14 @@ struct curve_kernels {
   int block_rows;
   size_t (*scratch)(const curve_block& block);
   void (*run)(const curve_block& block) noexcept;
+};
+
+struct ladder_kernels {
+  int block_rows;
+  size_t (*scratch)(const ladder_block& block);
+  void (*run)(const ladder_block& block) noexcept;
+  size_t (*received_scratch)(const received_ladder_block& block);
+  void (*run_received)(const received_ladder_block& block) noexcept;
 };
 
 struct solve_kernels {
@@ -92,6 +102,7 @@ struct sparse_unit {
 
 struct scales_unit {
   curve_kernels curve_float32, curve_float64;
+  ladder_kernels ladder_float32, ladder_float64;
   solve_kernels solve_float32, solve_float64;
 };
 
@@ -134,6 +145,7 @@ struct typed_kernels {
   const attend_kernels& softmax;
   const attend_kernels& sparse;
   const curve_kernels& curve;
+  const ladder_kernels& ladder;
   const solve_kernels& solve;
   const gradient_kernels& gradient;
   const linear_kernels& linear;

@@ -8,13 +8,14 @@
 
 namespace attnscale::detail {
 
-#define ATTNSCALE_TYPED(level, type)                                                         \
-  {                                                                                          \
-    .softmax = level::softmax.type, .sparse = level::sparse.type,                            \
-    .curve = level::scales.curve_##type, .solve = level::scales.solve_##type,                \
-    .gradient = level::gradient.type, .linear = level::linear.type,                          \
-    .linear_gradient = level::linear_gradient.type, .product = level::linear.product_##type, \
-    .fill = level::random.fill_##type, .fma_peak = level::random.fma_peak_##type,            \
+#define ATTNSCALE_TYPED(level, type)                                              \
+  {                                                                               \
+    .softmax = level::softmax.type, .sparse = level::sparse.type,                 \
+    .curve = level::scales.curve_##type, .ladder = level::scales.ladder_##type,   \
+    .solve = level::scales.solve_##type, .gradient = level::gradient.type,        \
+    .linear = level::linear.type, .linear_gradient = level::linear_gradient.type, \
+    .product = level::linear.product_##type, .fill = level::random.fill_##type,   \
+    .fma_peak = level::random.fma_peak_##type,                                    \
   }
 // Constant-initialised, because a table may be used while other files are still initialised.
 #define ATTNSCALE_JOIN(called, level, bfloat16_kernels)     \

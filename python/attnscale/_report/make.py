@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._base.checks import boolean, shown
+from .._base.checks import boolean, positive_int, refusal, shown
 from .._base.hints import hinted
 from .._base.provenance import provenance
 from .._call.call import Call
@@ -18,17 +18,18 @@ from ..calibration.fit import Length, candidates, default_lengths, read_lengths,
 from .kept import kept_heads, size_of
 from .measure import MULTIPLES, measure_heads
 from .page import has_core
-from .result import Report
+from .result import SAMPLED, Report
 from .text import read_spans, read_tokens, text_rows
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from .._call.types import Layout
     from ..laws import Law
 
 #: Default laws of a report, besides the standard one.
 LAWS = ("log_n", "annealed", "variance_invariant", "entropy_invariant")
+_FEWEST_ROWS = 32  # of a sample: fewer tell little, and nothing of their error
 
 
 class Group(NamedTuple):
@@ -47,6 +48,7 @@ def report(
     *,
     lengths: Sequence[int] | None = None,
     laws: Iterable[Law | str | float] | None = None,
+    rows: int | None = None,
     is_causal: bool = False,
     enable_gqa: bool = False,
     labels: Iterable[tuple[int, int]] | None = None,
@@ -69,6 +71,11 @@ def report(
     laws : iterable of str, float or Law, optional
         Laws to compare with the heads, besides the standard scale; a training length that a spelling leaves
         open is the shortest length. Default: log_n, annealed, variance_invariant and entropy_invariant.
+    rows : int, optional
+        Most rows to measure at each length, for long texts: evenly spaced ones of those whose mean is the
+        entropy, and as many of all rows for the weight that a key gets and the entropy along the text. All of
+        these are estimates then; ``entropy_error`` and the page say the standard error. At least 32. Default:
+        all rows.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. The entropy at length n is then the mean over the last eighth of the n
         rows.
@@ -106,7 +113,6 @@ def report(
     length are those of :func:`attnscale.attention_entropy`, :func:`attnscale.attention_statistics` and
     :func:`attnscale.calibrate`. The heads are measured at 17 multiples of their scale, from 1/4 to 4, four to
     a doubling, at which the page's slider stops. ``to_dict()`` follows :meth:`Report.json_schema`.
-    to a doubling: the page's slider stops at these alone. ``to_dict()`` follows :meth:`Report.json_schema`.
 
     Examples
     --------
@@ -134,7 +140,7 @@ def report(
     chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
     causal = "bottom_right" if boolean("is_causal", is_causal) else None
     options = {"causal": causal, "enable_gqa": len(q) != len(k), "num_threads": num_threads}
-    rows = {n: Length(q[:, :n], k[:, :n], options) for n in chosen}
+    of_lengths = {n: Length(q[:, :n], k[:, :n], options) for n in chosen}
     places = [(0, head) for head in range(len(q))] if labels is None else _read_labels(labels, len(q))
     if not isinstance(about, (Mapping, type(None))):
         raise TypeError(f"about must be a mapping of str to str, got {shown(about)}")
@@ -144,9 +150,10 @@ def report(
         "causal": "yes" if causal else "no",
     }
     return report_of(
-        [Group(rows, places)],
+        [Group(of_lengths, places)],
         laws,
         told,
+        rows=rows,
         tokens=tokens,
         spans=spans,
         with_heads=boolean("with_heads", with_heads),
@@ -171,11 +178,13 @@ def report_of(
     plan: str = "",
     tell: Callable[[str], object] = lambda text: None,
     *,
+    rows: int | None = None,
     tokens: Sequence[str] | None = None,
     spans: Mapping[str, tuple[int, int]] | None = None,
     with_heads: bool = False,
 ) -> Report:
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
+    most_rows = _read_rows(rows)
     words = read_tokens(tokens)
     parts_of_text = read_spans(spans, words)
     listed = list(groups)
@@ -190,7 +199,7 @@ def report_of(
     for number, group in enumerate(listed):
         of = f"group {number + 1} of {len(listed)}, " if len(listed) > 1 else ""
         ordered = {n: group.rows[n] for n in lengths}
-        parts.append(measure_heads(ordered, compared, partial(_tell, tell, of)))
+        parts.append(measure_heads(ordered, compared, partial(_tell, tell, of), most_rows))
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     where = np.array([place for group in listed for place in group.places], np.int64)
     named = [(group.module, group.name) for group in listed for _ in group.places]
@@ -200,7 +209,7 @@ def report_of(
         lengths=np.array(lengths, np.int64),
         laws=compared,
         multiples=MULTIPLES,
-        about=dict(about),
+        about=dict(about) | _sampled(most_rows, arrays["entropy_error"]),
         plan=plan,
         provenance=provenance(),
         modules=tuple(module for module, _ in named),
@@ -209,6 +218,23 @@ def report_of(
         kept=kept_heads(longest) if with_heads else None,
         **arrays,
     )
+
+
+def _read_rows(rows: Any) -> int | None:
+    """The value of ``rows=``, checked."""
+    most = None if rows is None else positive_int("rows", rows)
+    if most is not None and most < _FEWEST_ROWS:
+        raise refusal(ValueError, "rows", f"must be at least {_FEWEST_ROWS}, got {most}")
+    return most
+
+
+def _sampled(most_rows: int | None, errors: NDArray[np.float64]) -> dict[str, str]:
+    """The entry of ``about`` for a sample of the rows; none if all rows were measured."""
+    if most_rows is None or not errors.any():
+        return {}
+    largest = float(np.nanmax(errors))
+    sample = f"at most {most_rows} rows at each length, evenly spaced"
+    return {SAMPLED: f"{sample}: standard error of an entropy at most {largest:.1g} nat"}
 
 
 def _tell(tell: Callable[[str], object], of: str, text: str) -> None:

@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._call.rows import shows
-from ..calibration.calibration import calibrate_rows
 from ..calibration.fit import Length, counted
-from ..exact.forward import attention_statistics
-from ..exact.received import attention_received
-from ..normalizers import Sink
 from ..theory import expected_entropy
+from .calibrated import CountedRows, calibrated, law_scales
+from .rows import Ladder, Points, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from ..exact.results import AttentionStatistics
     from ..laws import Law
 
     Array = NDArray[np.float64]
@@ -37,56 +33,139 @@ POSITIONS = 16
 MULTIPLES: Array = 2.0 ** np.linspace(-2, 2, 17)
 #: Index of the head's own scale.
 OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
+_BASES = 4  # multiples that are not twice another
 
 _KNOTS = 5  # rows with an exact expectation, if rows see different numbers of keys
 
 
 def measure_heads(
-    whole: Mapping[int, Length], laws: tuple[Law, ...], tell: Callable[[str], object]
+    whole: Mapping[int, Length],
+    laws: tuple[Law, ...],
+    tell: Callable[[str], object],
+    most_rows: int | None = None,
 ) -> dict[str, Array]:
     """Arrays with the heads first and, for values of each length, the lengths second.
 
     `whole` has the rows at each length, ascending: query and key of shape (heads, n, head_dim), the query
-    multiplied so that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one.
+    multiplied so that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one. At most
+    `most_rows` rows of a length are measured, evenly spaced.
     """
-    parts = []
+    parts, kept = [], {}
     for n, each in whole.items():
         tell(f"n = {n}")
-        parts.append(_at_length(each, laws))
+        found, kept[n] = _at_length(each, laws, most_rows)
+        parts.append(found)
     found = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
     tell("calibration")
-    return found | _calibrated(whole, laws)
+    return found | calibrated(kept, laws, MULTIPLES, is_causal=_is_causal(whole))
 
 
-def _at_length(whole: Length, laws: tuple[Law, ...]) -> dict[str, Array]:
-    rows = counted(whole)
-    n_rows, head_dim = rows.query.shape[-2:]
-    curves, entropy = _at_multiples(whole, n_rows)
-    equal, seen = _at_scale(whole, n_rows, 0.0)
-    visible = seen.n_visible[:, -n_rows:]
-    outcomes = np.maximum(visible, 1) + isinstance(whole.options.get("normalizer"), Sink)
-    under = [_mean(entropy[:, -n_rows:]), *(rows.law_entropy(law) for law in laws[1:])]
-    random = [_random_under(law, rows, visible) for law in laws]
-    return {
-        "entropy": np.stack(under, axis=-1),
+def _is_causal(whole: Mapping[int, Length]) -> bool:
+    return next(iter(whole.values())).options["causal"] is not None
+
+
+def spaced(first: int, stop: int, most: int | None) -> slice | NDArray[np.int64]:
+    """At most so many of the rows from `first` to `stop`, evenly spaced; None for all.
+
+    Examples
+    --------
+    >>> spaced(0, 100, 4)
+    array([12, 37, 62, 87])
+    """
+    if most is None or stop - first <= most:
+        return slice(first, stop)
+    return first + (2 * np.arange(most) + 1) * (stop - first) // (2 * most)
+
+
+def _at_length(
+    whole: Length, laws: tuple[Law, ...], most_rows: int | None
+) -> tuple[dict[str, Array], CountedRows]:
+    """The numbers of the heads at one length, and the rows that count in its entropy."""
+    n_rows, head_dim = whole.query.shape[-2:]
+    first = n_rows - len(counted(whole).query[0])
+    every = Rows(whole, spaced(0, n_rows, most_rows))
+    rows = Rows(whole, spaced(first, n_rows, most_rows)) if first else every
+    curves, entropy, along = _at_multiples(rows, every)
+    scales = law_scales(counted(whole), laws, rows.at - first)
+    under = rows.mean_entropies(scales[..., 1:])
+    first_key, share = every.of_equal_weights()
+    if rows is not every:
+        first_key = rows.of_equal_weights()[0]
+    random = [_random_under(law, scales[..., i], rows, head_dim) for i, law in enumerate(laws)]
+    found = {
+        "entropy": np.concatenate([curves["curve"][:, OWN, None], under], axis=-1),
+        "entropy_error": _standard_error(entropy, n_rows - first),
         "random_entropy": np.stack(random, axis=-1),
-        "uniform_entropy": _mean(np.log(outcomes)),
-        "uniform_first_key": equal["first_key_curve"],
-        "uniform_received": equal["received_curve"],
-        "histogram": np.stack([_histogram(x, int(outcomes.max())) for x in entropy[:, -n_rows:]]),
-        "by_position": np.stack([_mean(part) for part in np.array_split(entropy, POSITIONS, axis=1)], -1),
-        "random_curve": _random_entropy(visible, MULTIPLES, head_dim),
+        "uniform_entropy": _mean(np.log(rows.outcomes)),
+        "uniform_first_key": _mean(first_key),
+        "uniform_received": share.max(-1),
+        "histogram": np.stack([_histogram(x, int(rows.outcomes.max())) for x in entropy]),
+        "by_position": _along_text(along, every.at, n_rows),
+        "random_curve": _random_entropy(rows.n_visible, MULTIPLES, head_dim),
         **curves,
     }
+    return found, CountedRows(rows, curves["curve"], scales)
 
 
-def _random_under(law: Law, rows: Length, visible: NDArray[np.int64]) -> Array:
+def _at_multiples(rows: Rows, every: Rows) -> tuple[dict[str, Array], NDArray[Any], NDArray[Any]]:
+    """Numbers of each head at the multiples, the last axis, and entropies of rows at the own scale.
+
+    Means are over `rows`, which are the last of `every` row or a sample of their own. The entropies are those
+    of `rows` and of `every` row.
+    """
+    own = MULTIPLES / np.sqrt(every.call.head_dim)
+    ladder = Ladder(own[:_BASES], len(own))
+    # The last rows of all are not measured again.
+    again = rows is not every and not np.isin(rows.at, every.at, assume_unique=True).all()
+    parts, entropies, along = [], [], []
+    for heads, some in every.parts(len(own)):
+        points, share = some.at_scales(ladder)
+        assert share is not None
+        along.append(points.entropy[..., OWN])
+        if again:
+            points = rows.of_heads(heads).at_scales(ladder, received=False)[0]
+        else:
+            points = Points(*(part[:, -len(rows.at) :] for part in points))
+        entropies.append(points.entropy[..., OWN])
+        parts.append(
+            {
+                "curve": _mean(points.entropy, 1),
+                "max_weight_curve": _mean(points.max_weight, 1),
+                "first_key_curve": _mean(points.first_key, 1),
+                "received_curve": share.max(1),
+                "received_by_curve": share.argmax(1).astype(np.float64),
+            }
+        )
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return found, np.concatenate(entropies), np.concatenate(along)
+
+
+def _along_text(entropy: NDArray[Any], at: NDArray[np.int64], n_rows: int) -> Array:
+    """Mean entropy of runs of adjacent rows; NaN for a run beyond a short text, or without a row."""
+    runs = np.array_split(np.arange(n_rows), POSITIONS)
+    ends = np.cumsum([len(run) for run in runs])[:-1]
+    return np.stack([_mean(part) for part in np.split(entropy, np.searchsorted(at, ends), axis=1)], -1)
+
+
+def _standard_error(entropy: NDArray[Any], n_rows: int) -> Array:
+    """Standard error of the mean of evenly spaced rows out of `n_rows`, from neighbours' differences.
+
+    0 if all rows are there. Neighbours differ less than any two rows where the entropy moves along the text,
+    and so do the means of other samples.
+    """
+    rows = entropy.shape[1]
+    if rows == n_rows:
+        return np.zeros(len(entropy))
+    steps = np.diff(entropy.astype(np.float64), axis=1)
+    return np.sqrt((steps**2).sum(1) / (2 * max(rows - 1, 1)) / rows * (1 - rows / n_rows))
+
+
+def _random_under(law: Law, scales: Array, rows: Rows, head_dim: int) -> Array:
     """Entropy of random keys under a law, shape (heads,); NaN for a law that needs the scores."""
     if law.meaning.at_position is None:
-        return np.full(len(visible), np.nan)
-    head_dim = rows.query.shape[-1]
-    beta = np.abs(rows.law_scale(law)) * np.sqrt(head_dim)
-    return _random_entropy(visible, beta[..., None], head_dim)[:, 0]
+        return np.full(len(scales), np.nan)
+    beta = np.abs(scales) * np.sqrt(head_dim)
+    return _random_entropy(rows.n_visible, beta[..., None], head_dim)[:, 0]
 
 
 def _histogram(entropies: NDArray[Any], outcomes: int) -> Array:
@@ -96,82 +175,11 @@ def _histogram(entropies: NDArray[Any], outcomes: int) -> Array:
     return np.histogram(seen, bins=BINS, range=(0, most))[0].astype(np.float64)
 
 
-def _has_bias(rows: Length) -> bool:
-    """Whether a mask adds to the scores of visible keys."""
-    mask = rows.options.get("attn_mask")
-    return mask is not None and mask.dtype != np.bool_ and bool((shows(mask) & (mask != 0)).any())
-
-
-def _calibrated(whole: Mapping[int, Length], laws: tuple[Law, ...]) -> dict[str, Array]:
-    """The law that best keeps each head's entropy, its constant, and the error of each law.
-
-    Under a soft-cap, with a bias or beside a sink, several multiples of the scale or none may keep the
-    entropy: nothing is determined there.
-    """
-    rows = {n: counted(each) for n, each in whole.items()}
-    lengths = list(rows)
-    n_heads = len(rows[lengths[0]].query)
-    if any({"softcap", "normalizer"} & each.options.keys() or _has_bias(each) for each in rows.values()):
-        return {
-            "beta": np.full((n_heads, len(lengths)), np.nan),
-            "best": np.full(n_heads, -1.0),
-            "best_constant": np.full(n_heads, np.nan),
-            "misses": np.full((n_heads, len(laws)), np.nan),
-        }
-    found = calibrate_rows(rows, lengths[0], lengths, laws)
-    heads, best, known = np.arange(n_heads), np.maximum(found.best, 0), found.best >= 0
-    return {
-        "beta": np.asarray(found.beta),
-        "best": np.asarray(found.best, np.float64),
-        "best_constant": np.where(known, found.amplitude[best, heads], np.nan),
-        "misses": np.where(known[:, None], np.moveaxis(np.asarray(found.entropy_error), 0, -1), np.nan),
-    }
-
-
-def _at_multiples(whole: Length, n_rows: int) -> tuple[dict[str, Array], NDArray[Any]]:
-    """Results of `_at_scale` at each multiple, the last axis, and the row entropies at the own scale."""
-    root = np.sqrt(whole.query.shape[-1])
-    parts, rows = zip(*(_at_scale(whole, n_rows, multiple / root) for multiple in MULTIPLES), strict=True)
-    found = {name: np.stack([part[name] for part in parts], axis=-1) for name in parts[0]}
-    return found, rows[OWN].entropy
-
-
-def _at_scale(whole: Length, n_rows: int, scale: float) -> tuple[dict[str, Array], AttentionStatistics]:
-    """Numbers of each head at one scale, means over the last `n_rows` rows, and statistics of all rows.
-
-    A key's share is taken of the weight of all rows.
-    """
-    rows = attention_statistics(
-        *(whole.query, whole.key, _first_key(whole)),
-        statistics=("entropy", "max_weight", "lse", "n_visible"),
-        scale=scale,
-        **whole.options,
-    )
-    assert rows.output is not None
-    received = attention_received(whole.query, whole.key, forward=rows, scale=scale, **whole.options)
-    share = received / whole.query.shape[-2]
-    numbers = {
-        "curve": _mean(rows.entropy[:, -n_rows:]),
-        "max_weight_curve": _mean(rows.max_weight[:, -n_rows:]),
-        "first_key_curve": _mean(rows.output[:, -n_rows:, 0]),
-        "received_curve": share.max(-1).astype(np.float64),
-        "received_by_curve": share.argmax(-1).astype(np.float64),
-    }
-    return numbers, rows
-
-
 def _mean(values: NDArray[Any], axis: int = -1) -> Array:
     """Mean in float64; NaN if empty, as for a run of positions beyond a short text."""
     if not values.shape[axis]:
         return np.full(np.delete(values.shape, axis), np.nan)
     return np.asarray(values.mean(axis=axis, dtype=np.float64))
-
-
-def _first_key(whole: Length) -> NDArray[Any]:
-    """Values with which attention gives the weight of the first key."""
-    value = np.zeros((*whole.key.shape[:-1], 1), whole.key.dtype)
-    value[:, 0] = 1
-    return value
 
 
 def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> Array:

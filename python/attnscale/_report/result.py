@@ -33,12 +33,16 @@ _SCHEMA = "attnscale.report/2"
 #: Key in ``about`` of attention that was seen in a model but could not be measured.
 UNMEASURED = "seen, not measured"
 
+#: Key in ``about`` of the rows that were measured, if not all were.
+SAMPLED = "rows"
+
 _BY_LENGTH = ("head", "n")
 _BY_LAW = ("head", "n", "law")
 _BY_MULTIPLE = ("head", "n", "multiple")
 #: Axes of the arrays, and units.
 _AXES: dict[str, tuple[tuple[str, ...], str]] = {
     "entropy": (_BY_LAW, "nat"),
+    "entropy_error": (_BY_LENGTH, "nat"),
     "random_entropy": (_BY_LAW, "nat"),
     "uniform_entropy": (_BY_LENGTH, "nat"),
     "uniform_first_key": (_BY_LENGTH, ""),
@@ -84,6 +88,8 @@ class Report(Page, Tabled):
     multiples : ndarray, shape (n_multiples,)
         Multiples of the head's own scale.
     entropy : ndarray, shape (n_heads, n_lengths, n_laws)
+    entropy_error : ndarray, shape (n_heads, n_lengths)
+        Standard error of the unchanged head's entropy that measuring some of the rows makes; 0 for all rows.
     random_entropy : ndarray, shape (n_heads, n_lengths, n_laws)
         Entropy of as many random keys: :func:`attnscale.theory.expected_entropy` of keys on a sphere. NaN
         under a law that needs the scores.
@@ -133,6 +139,7 @@ class Report(Page, Tabled):
     laws: tuple[Law, ...]
     multiples: Array
     entropy: Array
+    entropy_error: Array
     random_entropy: Array
     uniform_entropy: Array
     uniform_first_key: Array
@@ -453,7 +460,12 @@ def told(found: Report) -> list[str]:
     every = rows_that_count(is_causal=False)
     rows = {"yes": last, "no": every}.get(causal or "no", f"{every}, in causal layers over {last}")
     lost = found.about.get(UNMEASURED)
-    return [f"Entropies are means over {rows}.", *([f"Seen, not measured: {lost}."] if lost else [])]
+    sample = found.about.get(SAMPLED)
+    return [
+        f"Entropies are means over {rows}.",
+        *([f"Of these rows, and of all for the weight that a key gets: {sample}."] if sample else []),
+        *([f"Seen, not measured: {lost}."] if lost else []),
+    ]
 
 
 def outliers(found: Report) -> list[str]:

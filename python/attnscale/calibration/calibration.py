@@ -37,7 +37,7 @@ _AXES: dict[str, AxesOfRows] = {
     "amplitude": ("law", ...),
     **dict.fromkeys(("law_beta", "law_entropy"), ("law", ..., "n")),
 }
-_RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal weights is equal to it
+RESOLUTION = 1e-6  # nats: an entropy in float32 this near to that of equal weights is equal to it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -417,7 +417,7 @@ def calibrate_rows(
     cuts, kept, head_dim = [rows[n] for n in lengths], rows[n0], rows[n0].query.shape[-1]
     standard = 1 / np.sqrt(head_dim)
     target = kept.entropy(standard)
-    wanted = np.where(flat := target >= kept.entropy(0.0) - _RESOLUTION, np.nan, target)
+    wanted = np.where(flat := target >= kept.entropy(0.0) - RESOLUTION, np.nan, target)
     with Passes(cuts, len(compared)).reported(progress) as passes:
         beta = np.stack([_beta(each, wanted, head_dim) for each in passes.of_lengths()], axis=-1)
         fits = fit_laws(passes.of_laws(compared), cuts, beta, head_dim)

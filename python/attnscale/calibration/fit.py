@@ -250,12 +250,12 @@ def fit_laws(compared: Iterable[Law], cuts: Sequence[Length], beta: Array, head_
 def _fit(law: Law, cuts: Sequence[Length], beta: Array, root: float) -> Fit:
     scales = [each.law_scale(law) for each in cuts]
     multiplier = np.stack([scale.mean(-1) for scale in scales], axis=-1) * root
-    amplitude = _amplitude(multiplier, beta)
+    amplitude = amplitude_of(multiplier, beta)
     entropy = [each.entropy_at(amplitude[..., None] * s) for each, s in zip(cuts, scales, strict=True)]
     return Fit(amplitude, amplitude[..., None] * multiplier, np.stack(entropy, axis=-1))
 
 
-def _amplitude(multiplier: Array, beta: Array) -> Array:
+def amplitude_of(multiplier: Array, beta: Array) -> Array:
     """The amplitude c with the least sum of (c multiplier - beta)^2 over the lengths with a beta.
 
     NaN without such a length, and where keys tie for the top, so that the law has no finite scale.

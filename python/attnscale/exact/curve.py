@@ -134,7 +134,7 @@ def entropy_curve(
     call.score()
     rows = _without_lost_rows(call, *call.core.curve(multipliers))
     call.check_rows(rows[0])
-    curve = EntropyCurve(multipliers, *_beside(sink, *rows))
+    curve = EntropyCurve(multipliers, *beside_sink(sink, *rows))
     axes = dict.fromkeys(("entropy", "lse", "mean", "variance"), (..., "queries", "scale"))
     return call.label(curve, axes, scale=multipliers)
 
@@ -148,7 +148,7 @@ def _without_lost_rows(call: Call, *rows: NDArray[Any]) -> tuple[NDArray[Any], .
     return tuple(np.where(lost, each.dtype.type(np.nan), each) for each in rows)
 
 
-def _beside(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:
+def beside_sink(sink: Any, entropy: Any, lse: Any, mean: Any, variance: Any) -> tuple[NDArray[Any], ...]:
     """Rows with a sink: one more outcome with this score and the dot product 0; None changes nothing.
 
     With w its weight and keys = 1 - w: H = keys H_keys - w ln w - keys ln keys.

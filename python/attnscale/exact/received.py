@@ -101,8 +101,8 @@ def _queries_of_keys(call: Call) -> NDArray[np.int64]:
     """
     inputs, begin, end = call.inputs, call.intervals.begin, call.intervals.end
     n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    past = np.full(n_keys, n_queries) if begin is None else _at_most(begin, n_queries, n_keys)
-    first = np.zeros(n_keys, np.int64) if end is None else _at_most(end, n_queries, n_keys)
+    past = np.full(n_keys, n_queries) if begin is None else at_most(begin, n_queries, n_keys)
+    first = np.zeros(n_keys, np.int64) if end is None else at_most(end, n_queries, n_keys)
     if call.mask is None:
         return np.asarray(np.maximum(past - first, 0))
     mask = call.mask.reshape((1,) * (2 - call.mask.ndim) + call.mask.shape).swapaxes(-1, -2)
@@ -110,7 +110,7 @@ def _queries_of_keys(call: Call) -> NDArray[np.int64]:
     return CoreCall(inputs.key, inputs.query, mask, first, past, None, False, call.threads).count()
 
 
-def _at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
+def at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
     """For each key, the number of queries whose bound is at most its index; bounds do not decrease."""
     rows = np.broadcast_to(bounds, (*bounds.shape[:-1], n_queries))
     found = np.empty((*bounds.shape[:-1], n_keys), np.int64)

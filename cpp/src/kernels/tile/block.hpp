@@ -153,6 +153,37 @@ struct curve_scales {
 
 struct curve_block : score_block, curve_scales {};
 
+/// Scales by doubling: scale s is the base s % n_bases times 2^(s / n_bases).
+struct ladder_of_scales {
+  const double* scale = nullptr;  ///< n_bases numbers, of row 0
+  ptrdiff_t scale_row = 0;        ///< stride of scale over the rows; 0: the same for all
+  int64_t n_bases = 0, n_scales = 0;
+};
+
+/// Most scales that come from one base.
+inline constexpr int ladder_rungs = 5;
+
+/// Results of a block's rows, in double: [base][row] and [scale][row] of the kernels' block_rows
+/// rows. Weights are 2^(t - t of edge), t = base * 2^(s / n_bases) * raw.
+struct ladder_sums {
+  double* base = nullptr;       ///< as the kernel rounds it, times log2(e)
+  double* edge = nullptr;       ///< raw product
+  double* top = nullptr;        ///< raw product of the largest weight; infinite without keys
+  double* weight = nullptr;     ///< sum of weights; NaN if a product is not finite
+  double* first = nullptr;      ///< sum of weight * (t - t of edge), t at the base
+  double* first_key = nullptr;  ///< raw product of key 0; the lowest number if it is hidden
+};
+
+struct ladder_block : score_block, ladder_of_scales, ladder_sums {};
+
+/// Weights that keys receive: rows of the block are keys, and its keys are queries. The scales are
+/// positive, the same for all rows.
+struct received_ladder_block : score_block, ladder_of_scales {
+  const void* top = nullptr;    ///< largest product of each query, in the compute type
+  const void* share = nullptr;  ///< weight of the key with that product, [query][scale]
+  double* received = nullptr;   ///< [row][scale]
+};
+
 /// Data of a search for scales before the first evaluation. raw = q . k of the visible keys; bad is
 /// NaN if one of them is not finite.
 struct solve_rows {

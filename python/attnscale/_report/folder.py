@@ -24,7 +24,7 @@ from .._grid.case import Case
 from .._grid.describe import describe, digest
 from .._sweep.task import FunctionTask, registered_laws
 from ..calibration.fit import Length, candidates, default_lengths, read_lengths, several_laws
-from .make import LAWS
+from .make import LAWS, read_rows
 from .measure import measure_heads
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Work:
     @property
     def options(self) -> dict[str, Any]:
         """Options of :func:`measure_part` that all cases share."""
-        names = ("lengths", "laws", "is_causal", "num_threads")
+        names = ("lengths", "laws", "is_causal", "rows", "num_threads")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -135,7 +135,8 @@ def read_folder(
     laws: Iterable[Law | str | float] | None,
     is_causal: bool,
     layout: str,
-    num_threads: int | None,
+    rows: int | None = None,
+    num_threads: int | None = None,
 ) -> Work:
     """The work of a folder, from headers of its files alone."""
     layers = tuple(stored_layers(Path(folder), layout=layout))
@@ -144,7 +145,7 @@ def read_folder(
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), chosen[0]))
     causal = boolean("is_causal", is_causal)
-    return Work(Path(folder), layers, tuple(chosen), compared, causal, layout, None, num_threads)
+    return Work(Path(folder), layers, tuple(chosen), compared, causal, layout, read_rows(rows), num_threads)
 
 
 def _check_alike(layers: Sequence[StoredLayer]) -> int:
@@ -180,6 +181,7 @@ def measure_part(
     lengths: Sequence[int],
     laws: tuple[Law, ...],
     is_causal: bool,
+    rows: int | None,
     num_threads: int | None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a report for heads of a layer, from the first up to the end, read one at a time."""
@@ -193,8 +195,8 @@ def measure_part(
     for head in range(first, end):
         stored = layer.read(n=lengths[-1], heads=[head])
         q, k = (_as_measured(x) for x in (stored.query, stored.key))
-        rows = {n: Length(q[:, :n], k[:, :n], options) for n in lengths}
-        parts.append(measure_heads(rows, laws, lambda text: None))
+        whole = {n: Length(q[:, :n], k[:, :n], options) for n in lengths}
+        parts.append(measure_heads(whole, laws, lambda text: None, rows))
     return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
 
 

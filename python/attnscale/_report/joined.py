@@ -10,6 +10,7 @@ import numpy as np
 
 from .._base.provenance import provenance
 from .._base.text import some_of
+from .make import sampled
 from .measure import MULTIPLES
 from .result import Report
 
@@ -38,6 +39,7 @@ def joined(work: Work, finished: Mapping[Case, Fields], about: Mapping[str, str]
         **{str(name): str(text) for name, text in about.items()},
         "tokens": str(work.layers[0].shape[1][-2]),
         "causal": "yes" if work.is_causal else "no",
+        **sampled(work.rows, arrays["entropy_error"]),
         **({} if len(places) == n_heads else {"heads": f"{len(places)} of {n_heads}"}),
         **_gaps([each.layer for each in work.layers]),
     }

@@ -51,6 +51,7 @@ def report_folder(
     *,
     lengths: Sequence[int] | None = None,
     laws: Iterable[Law | str | float] | None = None,
+    rows: int | None = None,
     is_causal: bool = False,
     about: Mapping[str, str] | None = None,
     layout: Layout = "bhsd",
@@ -70,7 +71,7 @@ def report_folder(
     folder : path
         A file of queries and keys, or a pair of ``.npy`` files, for each layer, in the order of the numbers
         in their names. All have the same tokens and head_dim.
-    lengths, laws, is_causal, about, layout, num_threads
+    lengths, laws, rows, is_causal, about, layout, num_threads
         As for :func:`attnscale.report`.
     n_jobs, executor, progress
         As for :func:`attnscale.sweep`. A case is a layer, or some heads of a long one.
@@ -108,7 +109,13 @@ def report_folder(
     ((18, 2, 2), 2)
     """
     work = read_folder(
-        folder, lengths=lengths, laws=laws, is_causal=is_causal, layout=layout, num_threads=num_threads
+        folder,
+        lengths=lengths,
+        laws=laws,
+        rows=rows,
+        is_causal=is_causal,
+        layout=layout,
+        num_threads=num_threads,
     )
     return measure_folder(work, Ways(n_jobs, executor, store, part, progress), about)
 

@@ -70,9 +70,9 @@ def _work(source: str, options: argparse.Namespace) -> Work:
             source,
             lengths=options.lengths,
             laws=options.laws,
+            rows=getattr(options, "rows", None),
             is_causal=options.causal,
             layout=options.layout,
-            num_threads=None,
         )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..laws import Law
 
 #: Pairs of a query and a key in a case, over all lengths: a few minutes of two cores.
-_MOST_PAIRS = 2**32
+_MOST_PAIRS = 2**34
 # Pieces of a file, and their bytes, by which a store recognizes it.
 _PIECES, _PIECE = 64, 4096
 
@@ -63,8 +63,16 @@ class Work:
         return {"attnscale": __version__} | {name: describe(name, getattr(self, name)) for name in names}
 
     def pairs(self, lengths: Sequence[int] | None = None) -> int:
-        """Pairs of a query and a key of one head, over the lengths."""
-        return sum(n * min(n, self.rows or n) for n in lengths or self.lengths)
+        """Pairs of a query and a key that a head's time is proportional to, over the lengths."""
+        return sum(n * self._full_rows(n) for n in lengths or self.lengths)
+
+    def _full_rows(self, n: int) -> int:
+        """Rows of a length that take as long, if all see n keys: every row, and again those that count."""
+        every = min(self.rows or n, n)
+        if not self.is_causal:
+            return 2 * every
+        counted = min(every, max(n // 8, 1))
+        return every // 2 + (counted if every == n else 2 * counted)
 
     def with_rows(self, rows: int | None) -> Work:
         """The work with another sample of rows."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Pairs of a query and a key in the trial, over its lengths: seconds at most.
-_TRIAL = 2**26
+_TRIAL = 2**28
 #: Samples of rows and numbers of machines that a plan compares.
 _ROWS = (4096, 1024)
 _MACHINES = (2, 8)

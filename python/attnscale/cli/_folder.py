@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Options that only a folder has a use for.
 OPTIONS = ("plan", "store", "part", "n_jobs")
 #: Pairs of a query and a key from which a report is long enough for a plan.
-_FEW = 2**31
+_FEW = 2**32
 
 
 def is_folder(source: str, options: argparse.Namespace) -> bool:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The law that best keeps the entropies of a report's heads.
 
-The scale that keeps an entropy is found on the curve of the entropies at all multiples, which the report has
-in any case; a head that needs another multiple is searched as :func:`attnscale.calibrate` does.
+The multiple that keeps an entropy is read from the curve of the entropies at all multiples, and corrected by
+the entropy there. A head that needs another multiple is searched as :func:`attnscale.calibrate` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-6  # nats, as for float32 in solve_scale
+_POINTS = 8
+_NEAR = 1e-3  # nats from which one step of Newton's method leaves less than the tolerance
+
+
+class Guess(NamedTuple):
+    """The multiple with a target entropy for each head, and the slope of the entropy in its logarithm."""
+
+    multiple: Any
+    slope: Any
 
 
 class CountedRows(NamedTuple):
@@ -34,6 +43,8 @@ class CountedRows(NamedTuple):
     rows: Rows
     curve: Array  # mean entropies at the multiples, shape (heads, multiples)
     scales: Array  # of the laws, shape (heads, rows, laws)
+    guess: Guess  # of the multiple that keeps the entropy of the first length
+    entropy: Array  # there, shape (heads,)
 
 
 def law_scales(counted: Length, laws: tuple[Law, ...], rows: NDArray[np.int64]) -> Array:
@@ -75,7 +86,7 @@ def _calibration(
     target, equal = parts[0].curve[:, own], np.log(parts[0].rows.outcomes).mean(1)
     flat = target >= equal - RESOLUTION
     wanted = np.where(flat, np.nan, target)
-    beta = np.stack([_beta(each, wanted, multiples) for each in parts], axis=-1)
+    beta = np.stack([_beta(each, wanted) for each in parts], axis=-1)
     root = np.sqrt(parts[0].rows.call.head_dim)
     multiplier = np.stack([each.scales.mean(1).T for each in parts], axis=-1) * root
     amplitude = np.stack([amplitude_of(of_law, beta) for of_law in multiplier])
@@ -96,45 +107,36 @@ def _calibration(
     )
 
 
-def _beta(each: CountedRows, target: Array, multiples: Array) -> Array:
+def _beta(each: CountedRows, target: Array) -> Array:
     """The multiple at which each head has its target entropy; NaN where none has."""
-    found = np.array([_on_curve(*of_head, multiples) for of_head in zip(each.curve, target, strict=True)])
-    if not each.rows.n_visible.all():
-        found[:] = np.nan  # solve_scale leaves out rows without keys
+    error = each.entropy - target
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = each.guess.multiple * np.exp(-error / each.guess.slope)
+    found[~(np.abs(error) <= _NEAR)] = np.nan
     left = np.flatnonzero(np.isnan(found) & ~np.isnan(target))
     if left.size:
         call = each.rows.of_heads(left).call
         solved = solve_mean(call, target[left], _TOLERANCE, (-1,))
         found[left] = np.where(solved.feasible, solved.scale * np.sqrt(call.head_dim), np.nan)
-    return found
+    return np.asarray(found)
 
 
-def _on_curve(curve: Array, target: float, multiples: Array) -> float:
-    """The multiple with an entropy on its curve; NaN outside of it, or where the curve does not tell.
+def guessed(curve: Array, target: Array, multiples: Array) -> Guess:
+    """The multiples of the heads with these entropies on their curves."""
+    found = [_on_curve(*head, multiples) for head in zip(curve, target, strict=True)]
+    return Guess(*np.array(found).T)
 
-    A polynomial of the logarithm of the multiple goes through the eight nearest points. One through six of
-    them says how far it can be wrong.
-    """
+
+def _on_curve(curve: Array, target: float, multiples: Array) -> Guess:
+    """A multiple by the polynomial of its logarithm through the eight nearest points of a curve."""
     if not curve[-1] <= target <= curve[0]:
-        return float("nan")
-    after = int(np.searchsorted(-curve, -target))
-    if curve[after] == target:
-        return float(multiples[after])
-    roots, fits = [], []
-    for points in (6, 8):
-        start = int(np.clip(after - points // 2, 0, len(curve) - points))
-        steps = np.arange(start, start + points) - (after - 0.5)
-        fits.append(np.polynomial.Polynomial.fit(steps, curve[start : start + points], points - 1))
-        roots.append(_falling_root(fits[-1], target))
-    if not abs(fits[1](roots[0]) - target) <= _TOLERANCE:
-        return float("nan")
-    return float(multiples[after - 1] * (multiples[after] / multiples[after - 1]) ** (roots[1] + 0.5))
-
-
-def _falling_root(curve: np.polynomial.Polynomial, target: float) -> float:
-    """Where a falling curve has a value, between -1/2 and 1/2."""
-    low, high = -0.5, 0.5
+        return Guess(np.nan, np.nan)
+    after = max(int(np.searchsorted(-curve, -target)), 1)
+    start = min(max(after - _POINTS // 2, 0), len(curve) - _POINTS)
+    near = slice(start, start + _POINTS)
+    line = np.polynomial.Polynomial.fit(np.log(multiples[near]), curve[near], _POINTS - 1)
+    low, high = np.log(multiples[after - 1 : after + 1])
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if curve(middle) > target else (low, middle)
-    return (low + high) / 2
+        low, high = (middle, high) if line(middle) > target else (low, middle)
+    return Guess(np.exp(middle), line.deriv()(middle))

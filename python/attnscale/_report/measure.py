@@ -15,7 +15,7 @@ import numpy as np
 
 from ..calibration.fit import Length, counted
 from ..theory import expected_entropy
-from .calibrated import CountedRows, calibrated, law_scales
+from .calibrated import CountedRows, calibrated, guessed, law_scales
 from .rows import Ladder, Points, Rows
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
 _BASES = 4  # multiples that are not twice another
 
 _KNOTS = 5  # rows with an exact expectation, if rows see different numbers of keys
+_NARROW = 0.2  # span of the logarithms of near numbers; that of the last eighth of causal rows is 0.13
 
 
 def measure_heads(
@@ -50,10 +51,11 @@ def measure_heads(
     multiplied so that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one. At most
     `most_rows` rows of a length are measured, evenly spaced.
     """
-    parts, kept = [], {}
+    parts, kept, target = [], {}, None
     for n, each in whole.items():
         tell(f"n = {n}")
-        found, kept[n] = _at_length(each, laws, most_rows)
+        found, kept[n] = _at_length(each, laws, most_rows, target)
+        target = found["curve"][:, OWN] if target is None else target
         parts.append(found)
     found = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0]}
     tell("calibration")
@@ -78,22 +80,27 @@ def spaced(first: int, stop: int, most: int | None) -> slice | NDArray[np.int64]
 
 
 def _at_length(
-    whole: Length, laws: tuple[Law, ...], most_rows: int | None
+    whole: Length, laws: tuple[Law, ...], most_rows: int | None, target: Array | None
 ) -> tuple[dict[str, Array], CountedRows]:
-    """The numbers of the heads at one length, and the rows that count in its entropy."""
+    """The numbers of the heads at one length, and the rows that count in its entropy.
+
+    The target is the entropy of the first length, None there.
+    """
     n_rows, head_dim = whole.query.shape[-2:]
     first = n_rows - len(counted(whole).query[0])
     every = Rows(whole, spaced(0, n_rows, most_rows))
     rows = Rows(whole, spaced(first, n_rows, most_rows)) if first else every
     curves, entropy, along = _at_multiples(rows, every)
     scales = law_scales(counted(whole), laws, rows.at - first)
-    under = rows.mean_entropies(scales[..., 1:])
+    guess = guessed(curves["curve"], curves["curve"][:, OWN] if target is None else target, MULTIPLES)
+    there = np.broadcast_to((guess.multiple / np.sqrt(head_dim))[:, None, None], (*scales.shape[:2], 1))
+    under = rows.mean_entropies(np.concatenate([scales[..., 1:], there], axis=-1))
     first_key, share = every.of_equal_weights()
     if rows is not every:
         first_key = rows.of_equal_weights()[0]
     random = [_random_under(law, scales[..., i], rows, head_dim) for i, law in enumerate(laws)]
     found = {
-        "entropy": np.concatenate([curves["curve"][:, OWN, None], under], axis=-1),
+        "entropy": np.concatenate([curves["curve"][:, OWN, None], under[:, :-1]], axis=-1),
         "entropy_error": _standard_error(entropy, n_rows - first),
         "random_entropy": np.stack(random, axis=-1),
         "uniform_entropy": _mean(np.log(rows.outcomes)),
@@ -104,7 +111,7 @@ def _at_length(
         "random_curve": _random_entropy(rows.n_visible, MULTIPLES, head_dim),
         **curves,
     }
-    return found, CountedRows(rows, curves["curve"], scales)
+    return found, CountedRows(rows, curves["curve"], scales, guess, under[:, -1])
 
 
 def _at_multiples(rows: Rows, every: Rows) -> tuple[dict[str, Array], NDArray[Any], NDArray[Any]]:
@@ -187,7 +194,8 @@ def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> A
 
     The keys are independent and uniform on a sphere, with scores of variance beta^2. `visible` has the shape
     (heads, rows), and beta is shared, or (heads, rows, betas). Rows with different numbers of keys are
-    interpolated between five of them, along the logarithm of the number.
+    interpolated between five of them, along the logarithm of the number, or averaged over two numbers where
+    all are near.
     """
     counts = np.maximum(visible, 1)
     if beta.ndim == 1:  # heads with equal numbers of visible keys share the answer
@@ -207,13 +215,19 @@ def _mean_of_random(visible: NDArray[np.int64], beta: Array, head_dim: int) -> f
     if not np.isfinite(beta).all():
         return float("nan")
     counts, first = np.unique(visible, return_index=True)
+    logs, each = np.log(counts), np.log(visible)
+    if 0 < logs[-1] - logs[0] < _NARROW:
+        # Two points with the mean and variance of the logarithms: exact for a cubic over even rows.
+        two = each.mean() + np.array([-1, 1]) * each.std()
+        betas = np.interp(two, logs, beta[first])
+        return float(np.mean([_expected(n, b, head_dim) for n, b in zip(np.exp(two), betas, strict=True)]))
     knots = np.unique(np.linspace(0, len(counts) - 1, _KNOTS).round().astype(int))
-    values = [_expected(int(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
-    return float(np.interp(np.log(visible), np.log(counts[knots]), values).mean())
+    values = [_expected(float(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
+    return float(np.interp(each, logs[knots], values).mean())
 
 
 @lru_cache(maxsize=4096)
-def _expected(n: int, beta: float, head_dim: int) -> float:
+def _expected(n: float, beta: float, head_dim: int) -> float:
     """The exact expectation, cached since it is slow and shared by heads and layers."""
     return float(expected_entropy(n, beta, head_dim=head_dim))
 

@@ -101,6 +101,7 @@ def _table(*options: Option) -> dict[str, Option]:
 OPTIONS: Mapping[str, Option] = _table(
     Option("--n", "numbers of keys", "N", whole(1), several=True),
     Option("--lengths", "the first N tokens, for each N", "N", whole(2), several=True),
+    Option("--rows", "most rows measured at each length: a sample, with its error", "N", whole(32)),
     Option("--n0", "number of keys where beta is 1", "N", whole(2)),
     Option("--from", "instead: the laws of each head by the weights of this checkpoint", "CHECKPOINT", Path),
     Option("--laws", LAW_HELP, "LAW", several=True),

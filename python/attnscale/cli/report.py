@@ -46,6 +46,7 @@ def add_options(parser: Parser) -> None:
     add_reading(parser, "text for a model, one file in UTF-8")
     add_option(parser, "--spans")
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
+    add_option(parser, "--rows")
     add_option(parser, "--laws", help="laws to compare with the heads; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file or folder: query i sees the keys 0 ... i")
     add_option(parser, "--layout", default="bhsd")
@@ -188,6 +189,7 @@ def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], obje
             key,
             lengths=options.lengths,
             laws=options.laws,
+            rows=options.rows,
             is_causal=options.causal,
             enable_gqa=len(query) != len(key),
             labels=places,
@@ -237,6 +239,7 @@ def _record(
         reads_it = tokens and any(each.shape[-1] == len(tokens) for each in log["entropy"].values())
         return log.report(
             laws=options.laws,
+            rows=options.rows,
             about=about,
             plan=plan_of(reader.model).text,
             tokens=tokens if reads_it else None,

@@ -407,6 +407,7 @@ class AttentionLog(Tabled):
         tokens: Sequence[str] | None = None,
         spans: Mapping[str, tuple[int, int]] | None = None,
         with_heads: bool = False,
+        rows: int | None = None,
         tell: Callable[[str], object] = lambda text: None,
     ) -> Report:
         """A report of every head of every layer; it needs ``record(model, keep_heads=True)``.
@@ -423,9 +424,9 @@ class AttentionLog(Tabled):
             Facts for the head of the page: "model", "text", and others.
         plan : str, default ""
             What multiplies the scores of the model, for the page: ``attnscale.audit.resolve(...).explain()``.
-        tokens, spans, with_heads
-            The text of the longest pass in pieces, parts of it, and whether the page carries the heads: as
-            for :func:`attnscale.report`.
+        tokens, spans, with_heads, rows
+            The text of the longest pass in pieces, parts of it, whether the page carries the heads, and the
+            most rows to measure: as for :func:`attnscale.report`.
         tell : function of a str, optional
             Called with the measurement in progress.
 
@@ -465,7 +466,7 @@ class AttentionLog(Tabled):
         if self.unmeasured:
             told[UNMEASURED] = "; ".join(by_reason(self.unmeasured))
         text: dict[str, Any] = {"tokens": tokens, "spans": spans}
-        found = report_of(groups, wanted, told, plan, tell, **text, with_heads=with_heads)
+        found = report_of(groups, wanted, told, plan, tell, rows=rows, **text, with_heads=with_heads)
         if path is not None:
             found.save(path, overwrite=overwrite)
         return found

@@ -71,6 +71,30 @@ def test_the_plan_measures_no_layer(layers: str, run: Run) -> None:
     assert not Path("report.html").exists()
 
 
+def test_a_sample_of_rows_is_measured_and_said(layers: str, run: Run) -> None:
+    data = at.datasets.causal_qk()
+    for layer in range(3):
+        np.savez(f"layers/layer_{layer}.npz", query=data.query[:2, :512], key=data.key[:2, :512])
+    line = ("--causal", "--rows", "32", "--laws", "log_n", "--json")
+    found = json.loads(run("report", layers, *line))
+    alone = json.loads(run("report", "layers/layer_0.npz", *line))
+    assert found["about"]["rows"] == alone["about"]["rows"]
+    assert [each[:2] for each in (found["entropy"], found["beta"])] == [alone["entropy"], alone["beta"]]
+    plan = json.loads(run("report", layers, *line, "--plan"))
+    assert {each["rows"] for each in plan["choices"]} == {None, 32}
+
+
+def test_long_work_shows_its_plan_before(
+    layers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attnscale.cli._folder._FEW", 0)
+    monkeypatch.setattr("attnscale.cli._folder.MINUTE", 0)
+    assert main(["report", layers, *SMALL, "--store", "store", "--part", "1/2"]) == 0
+    assert capsys.readouterr().err.startswith("layers: 3 layers, 12 heads, 32 tokens")
+    assert main(["report", layers, *SMALL, "--store", "store", "--part", "1/2"]) == 0
+    assert capsys.readouterr().err == ""  # nothing is left to do
+
+
 def test_a_damaged_layer_ends_with_one_line(
     layers: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

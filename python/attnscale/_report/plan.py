@@ -28,9 +28,13 @@ class Plan(NamedTuple):
     """What a report of a folder will take, on this machine."""
 
     work: Work
-    cases: int
     seconds: float  # of all heads
     numbers: int  # of a head in the page
+
+    @property
+    def cases(self) -> int:
+        """Cases of the work."""
+        return len(self.work.cases(stored=False))
 
     @property
     def heads(self) -> int:
@@ -60,16 +64,14 @@ class Plan(NamedTuple):
         work = self.work
         wanted = {None, work.rows, *(rows for rows in _ROWS if rows < work.lengths[-1])}
         listed = sorted(wanted, key=lambda rows: -(rows or work.lengths[-1]))
-        a_pair = self.seconds / work.pairs()
-        return [
-            {
-                "rows": rows,
-                "machines": n,
-                "seconds": a_pair * work.with_rows(rows).pairs() / min(n, self.cases),
-            }
-            for rows in listed
-            for n in (1, *_MACHINES)
-        ]
+        found: list[dict[str, Any]] = []
+        for other in map(work.with_rows, listed):
+            seconds, cases = self.seconds * other.pairs() / work.pairs(), len(other.cases(stored=False))
+            found += (
+                {"rows": other.rows, "machines": n, "seconds": seconds / min(n, cases)}
+                for n in (1, *_MACHINES)
+            )
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON types."""
@@ -113,7 +115,7 @@ class Plan(NamedTuple):
         return "\n".join([*found, "", to_text(header, rows), "", note])
 
 
-def plan_of(work: Work, cases: int) -> Plan:
+def plan_of(work: Work) -> Plan:
     """The plan of a folder, after a trial with the first head of its first layer."""
     part, lengths = (work.layers[0], 0, 1), _trial(work)
     for _ in range(2):  # the first run does what all heads share
@@ -122,7 +124,7 @@ def plan_of(work: Work, cases: int) -> Plan:
         seconds = time.perf_counter() - start
     numbers = sum(each.size for each in found.values()) * len(work.lengths) // len(lengths)
     seconds *= work.pairs() / work.pairs(lengths)
-    return Plan(work, cases, seconds * sum(map(heads_of, work.layers)), numbers)
+    return Plan(work, seconds * sum(map(heads_of, work.layers)), numbers)
 
 
 def _trial(work: Work) -> Sequence[int]:

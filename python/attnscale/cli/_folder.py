@@ -53,7 +53,7 @@ def show_plan(options: argparse.Namespace) -> Answer:
     """The plan of a folder, and nothing measured but a trial."""
     work = _work(options.inputs[0], options)
     with bad_input():
-        plan = plan_of(work, len(work.cases(stored=False)))
+        plan = plan_of(work)
     return Answer(plan.to_text, plan.choices(), report=plan.to_dict())
 
 
@@ -70,7 +70,7 @@ def _work(source: str, options: argparse.Namespace) -> Work:
             source,
             lengths=options.lengths,
             laws=options.laws,
-            rows=getattr(options, "rows", None),
+            rows=options.rows,
             is_causal=options.causal,
             layout=options.layout,
         )
@@ -81,9 +81,9 @@ def _ways(options: argparse.Namespace, work: Work, watch: Watch) -> Ways:
 
     def begin(left: int, cases: int) -> None:
         pairs = work.pairs() * left / total * sum(layer.shape[0][-3] for layer in work.layers)
-        if pairs < _FEW:
+        if not left or pairs < _FEW:
             return
-        plan = plan_of(work, total)
+        plan = plan_of(work)
         if (seconds := plan.seconds * left / total) >= MINUTE:
             print(plan.to_text(), file=sys.stderr, flush=True)
             watch.expect(seconds)

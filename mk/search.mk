@@ -2,11 +2,16 @@
 #
 #: Searches for errors, not part of test or check
 
-.PHONY: mutants fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
+.PHONY: mutants kills fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
 
 mutants: $(STAMPS)/tools $(STAMPS)/system-test ## plant faults in a copy, and name the test that catches each: half an hour
 	$(call say,faults planted one after the other)
 	$(BIN)/python -m tools.mutants $(MUTANTS)
+
+kills: $(STAMPS)/tools ## commands killed a thousand times, and stores begun by two at once: half an hour
+	$(call say,what stores keep)
+	$(BIN)/python -m tools.faults.pairs
+	$(BIN)/python -m tools.faults.kills $(KILLS)
 
 FUZZ_SECONDS ?= 3600
 FUZZ_SEED ?= 1

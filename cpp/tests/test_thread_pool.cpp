@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -15,6 +17,8 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+
+#include <unistd.h>
 
 #include "attnscale/threads.hpp"
 #include "machine/num_threads.hpp"
@@ -324,6 +328,41 @@ TEST_CASE("a cgroup quota counts in whole CPUs, rounded up") {
   for (const char* const none : {"max 100000", "-1 100000", "", "0 0", "nonsense"}) {
     CHECK(quota_cpus(none) == 0);
   }
+}
+
+TEST_CASE("the tightest quota of all levels counts, in cgroups of both versions") {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / ("attnscale-" + std::to_string(getpid()));
+  const auto write = [&](const std::string& path, const std::string& text) {
+    fs::create_directories((root / path).parent_path());
+    std::ofstream(root / path) << text << '\n';
+  };
+  const auto limit = [&](const std::string& group, const std::string& quota) {
+    write("sys/fs/cgroup/cpu" + group + "/cpu.cfs_quota_us", quota);
+    write("sys/fs/cgroup/cpu" + group + "/cpu.cfs_period_us", "100000");
+  };
+  const auto cpus = [&] { return attnscale::detail::cgroup_cpus(root.string()); };
+  CHECK(cpus() == 0);
+  write("proc/self/cgroup", "4:cpuset:/other\n3:cpu,cpuacct:/job/step\n0::/");
+  CHECK(cpus() == 0);
+  limit("", "-1");
+  limit("/job", "300000");
+  CHECK(cpus() == 3);
+  limit("/job/step", "50000");  // Slurm's step within a job
+  limit("/other", "10000");
+  CHECK(cpus() == 1);
+  limit("/job/step", "-1");
+  CHECK(cpus() == 3);
+  write("sys/fs/cgroup/cpu.max", "200000 100000");
+  CHECK(cpus() == 2);
+  write("proc/self/cgroup", "nonsense\n3:cpu:/docker/0123\n0::/docker/0123");  // in a container
+  limit("", "400000");
+  CHECK(cpus() == 2);
+  write("sys/fs/cgroup/cpu.max", "max 100000");
+  CHECK(cpus() == 4);
+  write("sys/fs/cgroup/docker/0123/cpu.max", "100000 100000");
+  CHECK(cpus() == 1);
+  fs::remove_all(root);
 }
 
 }  // namespace test_thread_pool

@@ -28,10 +28,11 @@ def run() -> int:
     warnings.showwarning = lambda message, *_: print(f"attnscale: warning: {message}", file=sys.stderr)
     try:
         from .cli import main
-    except KeyboardInterrupt:
+
+        status = main()
+    except KeyboardInterrupt:  # before a command began
         print("attnscale: interrupted", file=sys.stderr)
-        return _TERMINATED if asked else _INTERRUPTED
-    status = main()
+        status = _INTERRUPTED
     return _TERMINATED if asked and status == _INTERRUPTED else status
 
 

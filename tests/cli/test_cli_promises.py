@@ -193,14 +193,19 @@ def test_the_table_is_printed_whatever_happens_to_a_file(
     arguments = [*RUNS[name].split(), "--csv", "rows.csv"]
     arguments += ["--plot", "x.png"] if name in DRAWN else []
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+    replace = Path.replace
 
-    monkeypatch.setattr(Path, "write_text", full)
+    def full(self: Path, target: Path) -> Any:
+        if target.name == "rows.csv":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
     status, out, err = command(*arguments)
     assert (status, err) == (1, "attnscale: error: --csv rows.csv: No space left on device\n")
     assert len(out.splitlines()) > 2
     assert Path("x.png").exists() == (name in DRAWN)
+    assert not [*Path().glob("rows.csv*")]
 
 
 def test_a_figure_that_cannot_be_drawn_takes_nothing_along(

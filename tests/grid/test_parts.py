@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import pickle
 import re
 import shutil
 import stat
 import subprocess
 import sys
 import threading
+import zipfile
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -164,6 +168,55 @@ def test_parts_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         last = Tiny().run(2, progress=False, store=tmp_path, part=third)
     for name, values in whole.arrays.items():
         np.testing.assert_array_equal(last.arrays[name], values)
+
+
+def test_two_threads_are_two_users_of_a_store(tmp_path: Path) -> None:
+    refused = []
+    with Store(tmp_path).locked(Part(1, 2)), ThreadPoolExecutor(1) as other:
+
+        def enter(part: Any = None) -> None:
+            try:
+                with Store(tmp_path).locked(part):
+                    pass
+            except ValueError as error:
+                refused.append(str(error))
+
+        for own in (Part(2, 2), Part(1, 2), None):
+            other.submit(enter, own).result()
+        assert [text.partition(", another")[0] for text in refused] == [
+            "store must be used by one process for part 1/2, or for the whole, at a time",
+            "store must be used by one sweep at a time",
+        ]
+        code = "import sys; from attnscale._grid.store import *\nwith Store(sys.argv[1]).locked(): pass"
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+        assert b"another process writes" in done.stderr  # the threads that left released nothing
+    with Store(tmp_path).locked():
+        pass
+
+
+FORKED = """
+import os, sys; from pathlib import Path; from attnscale._grid.files import locked
+
+def free():
+    with locked(Path(sys.argv[1]), wait=False) as held:
+        return held
+
+told, say = os.pipe()
+with locked(Path(sys.argv[1]), wait=False):
+    if not os.fork():
+        os._exit(free())
+    while_held = os.wait()[1]
+    if not os.fork():
+        os.read(told, 1)
+        os._exit(not free())
+os.write(say, b"-")
+sys.exit(while_held or os.wait()[1])
+"""
+
+
+def test_a_forked_process_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED, str(tmp_path / "lock")], check=False)
+    assert done.returncode == 0
 
 
 def test_a_part_works_beside_other_parts_and_not_beside_itself_or_the_whole(tmp_path: Path) -> None:
@@ -343,19 +396,50 @@ def test_what_cannot_be_merged(tmp_path: Path, capsys: Any) -> None:
         merge_stores([a, store.directory], c)
 
 
-def test_states_of_trainings_go_along(tmp_path: Path) -> None:
+def state(step: int) -> bytes:
+    """A file with the structure that torch.save gives a state."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"model": OrderedDict(a=1), "step": step}, 2))
+    return content.getvalue()
+
+
+def test_the_later_state_of_a_training_is_kept_not_the_younger_file(tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     identity = {"experiment": "tiny", "config": {}, "registration": None}
-    for number, folder in enumerate((a, b)):
+    for folder, step in ((a, 900), (b, 10)):
         with Store(folder, "train").locked():
             Store(folder, "train").claim(identity)
-        (folder / "checkpoints").mkdir()
-        (folder / "checkpoints" / f"unit-of-{folder.name}.pt").write_bytes(b"state")
-        (folder / "checkpoints" / "shared-fit.pt").write_bytes(folder.name.encode())
-        os.utime(folder / "checkpoints" / "shared-fit.pt", (number, number))
-    merge_stores([b, a], c)
-    found = {path.name: path.read_bytes() for path in (c / "checkpoints").iterdir()}
-    assert found == {"unit-of-a.pt": b"state", "unit-of-b.pt": b"state", "shared-fit.pt": b"b"}
+        states = folder / "checkpoints"
+        states.mkdir()
+        (states / f"unit-of-{folder.name}.pt").write_bytes(b"damaged")
+        (states / "shared-fit.pt").write_bytes(state(step))
+        (states / "half-fit.pt").write_bytes(state(3) if folder == b else b"")
+        os.utime(states / "shared-fit.pt", (1000 - step, 1000 - step))
+    for stores in ((a, b), (b, a)):
+        merge_stores(stores, c)
+        found = {path.name: path.read_bytes() for path in (c / "checkpoints").iterdir()}
+        damaged = {"unit-of-a.pt": b"damaged", "unit-of-b.pt": b"damaged"}
+        assert found == {"shared-fit.pt": state(900), "half-fit.pt": state(3), **damaged}
+        shutil.rmtree(c)
+
+
+@pytest.mark.torch
+def test_the_step_of_a_state_that_pytorch_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "experiments"))
+    from tiny import Tiny
+
+    def stop(line: str) -> None:
+        if "after" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Tiny(steps=40).run(1, store=tmp_path, progress=False, checkpoint_seconds=0.0, watch=stop)
+    paths = list((tmp_path / "checkpoints").glob("*.pt"))
+    assert paths
+    for path in paths:
+        assert merge.step_of(path) == torch.load(path, weights_only=True)["step"] > 0
 
 
 # ---- stores that several processes begin at once, and file systems that lack something --------------

@@ -248,6 +248,17 @@ def test_an_rng_in_the_grid_is_the_users() -> None:
 
 # ---- bad input ---------------------------------------------------------------------------------
 
+
+class Jobs:
+    """An executor with futures of its own, like submitit's."""
+
+    def __repr__(self) -> str:
+        return "Jobs()"
+
+    def submit(self, *_: Any) -> None:
+        pytest.fail("submitted")
+
+
 F = sweep_functions.power
 G = {"base": [1.0], "exponent": [2]}
 
@@ -276,6 +287,7 @@ MISTAKES = [
     (lambda: sweep(F, G, n_jobs=0), ValueError, "n_jobs must be at least 1, or negative to count from all cores down, got 0"),
     (lambda: sweep(F, G, n_jobs=1.5), TypeError, "n_jobs must be an integer, got 1.5"),
     (lambda: sweep(F, G, executor=3), TypeError, "executor must be a concurrent.futures.Executor, got 3"),
+    (lambda: sweep(F, G, executor=Jobs()), TypeError, "executor must be a concurrent.futures.Executor, got Jobs()"),
     (lambda: sweep(F, G, executor=3, n_jobs=2), ValueError, "n_jobs=2 and executor= were both given. Pass one of them."),
     (lambda: sweep(F, G, store=3), TypeError, "store must be a directory, got 3"),
     (lambda: sweep(F, G, store=__file__), ValueError, "store must be a directory, got the file"),

@@ -81,6 +81,31 @@ def test_cases_on_a_cluster(address: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert here["value"].identical(names["table"]["value"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_large_constants_go_to_dask_once(address: str, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    sent: list[int] = []
+    scatter = distributed.Client.scatter
+
+    def counted(self: Any, content: Any, **options: Any) -> Any:
+        sent.append(len(content))
+        return scatter(self, content, **options)
+
+    monkeypatch.setattr(distributed.Client, "scatter", counted)
+
+    def changes(n: int, values: Any, rng: Any) -> Any:
+        values[n] += 1  # no other case sees this
+        return values.sum() + rng.standard_normal()
+
+    given: dict[str, Any] = {"constants": {"values": np.zeros(size)}, "rng": 4, "progress": False}
+    with distributed.Client(address) as client:
+        table = at.sweep(changes, {"n": [*range(6)]}, executor=client.get_executor(), **given)
+    expected = at.sweep(lambda n, values, rng: 1 + rng.standard_normal(), {"n": [*range(6)]}, **given)
+    np.testing.assert_array_equal(table["value"], expected["value"])
+    assert len(sent) == (size > 10)
+    assert sum(sent) < 8 * size + 10_000
+
+
 def test_parts_of_an_experiment_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -51,19 +51,16 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// A container sees its own cgroup as the root of /sys/fs/cgroup; elsewhere any level above the
-// group of /proc/self/cgroup may set the limit, so the tightest one counts.
-int cgroup_cpus() {
-  std::string group, line;
-  std::ifstream membership("/proc/self/cgroup");
-  while (std::getline(membership, line)) {
-    if (line.rfind("0::", 0) == 0) group = line.substr(3);
-  }
-  int limit = quota_cpus(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") + " " +
-                         first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+/// The tighter of two limits, where 0 is none.
+int tighter(int a, int b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
+
+/// The tightest quota of a cgroup and of those above it; `cpus_of` reads one. A container sees its
+/// own group as the root, where the groups of its name are missing; any level may set the limit.
+template <class Cpus>
+int tightest(std::string group, Cpus cpus_of) {
+  int limit = 0;
   while (true) {
-    const int here = quota_cpus(first_line("/sys/fs/cgroup" + group + "/cpu.max"));
-    if (here > 0) limit = limit > 0 ? std::min(limit, here) : here;
+    limit = tighter(limit, cpus_of(group));
     if (group.empty()) return limit;
     group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
   }
@@ -78,9 +75,31 @@ int quota_cpus(const std::string& text) {
   return static_cast<int>(std::min(std::ceil(quota / period), double(INT_MAX)));
 }
 
+int cgroup_cpus(const std::string& root) {
+  std::string unified, of_cpu, line;  // groups of version 2 and, by its controller, of version 1
+  std::ifstream membership(root + "/proc/self/cgroup");
+  while (std::getline(membership, line)) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (line.rfind("0::", 0) == 0) unified = line.substr(second + 1);
+    if (controllers.find(",cpu,") != std::string::npos) of_cpu = line.substr(second + 1);
+  }
+  const std::string mounts = root + "/sys/fs/cgroup";
+  const auto second_version = [&](const std::string& group) {
+    return quota_cpus(first_line(mounts + group + "/cpu.max"));
+  };
+  const auto first_version = [&](const std::string& group) {
+    const std::string folder = mounts + "/cpu" + group;
+    return quota_cpus(first_line(folder + "/cpu.cfs_quota_us") + " " +
+                      first_line(folder + "/cpu.cfs_period_us"));
+  };
+  return tighter(tightest(unified, second_version), tightest(of_cpu, first_version));
+}
+
 int usable_cpus() {
   const int allowed = std::max(affinity_cpus(), 1);
-  const int quota = cgroup_cpus();
+  const int quota = cgroup_cpus("");
   return quota > 0 ? std::min(allowed, quota) : allowed;
 }
 

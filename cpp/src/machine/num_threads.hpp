@@ -13,6 +13,10 @@ int usable_cpus();
 /// "max period". 0 = no limit, or text that cannot be parsed.
 int quota_cpus(const std::string& text);
 
+/// Number of CPUs that the quotas of this process's cgroups allow, of version 1 or 2 and on any
+/// level; 0 = no limit. The folder `root` holds /proc and /sys: "", but in tests.
+int cgroup_cpus(const std::string& root);
+
 /// Number of threads for a call that asks for this many: at most max_threads().
 int threads_of_call(int asked);
 

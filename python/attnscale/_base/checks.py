@@ -21,6 +21,14 @@ _Error = TypeVar("_Error", bound=Exception)
 
 #: Kinds of memory in DLPack that the CPU reads: its own, and memory shared with CUDA or ROCm.
 _OF_THE_CPU = (1, 3, 11, 13)
+#: Libraries of arrays that are not in memory, and what keeps them there.
+_STORED = {
+    "dask": "cut along the leading axes alone, attention and attention_entropy leave it lazy",
+    "zarr": "pass some heads or rows at a time",
+    "h5py": "pass some heads or rows at a time",
+}
+#: Bytes from which on reading such an array is worth a warning.
+_LARGE = 256 << 20
 _LONGEST = 80  # characters of a repr in a message
 _MOST_THREADS = 2**31 - 1
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -169,6 +177,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             raise ValueError(f"it is on {getattr(value, 'device', 'a device')}")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
+        warn_of_loading(name, value)
         return np.asarray(value)
     except Exception as error:
         if str(getattr(value, "dtype", "")) == "torch.bfloat16":
@@ -182,6 +191,17 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
             raise TypeError(f"{name} is traced by JAX, and an array is not; {use}") from None
         why = "its rows have different lengths" if "inhomogeneous" in str(error) else error
         raise TypeError(f"{name} cannot be read as an array on the CPU, got {kind}: {why}") from error
+
+
+def warn_of_loading(name: str, value: Any) -> None:
+    """Warn where a large array that is not in memory is read into it as a whole."""
+    if isinstance(value, np.ndarray):
+        return
+    inner = value.data if getattr(value, "chunks", None) is not None and hasattr(value, "dims") else value
+    library = type(inner).__module__.partition(".")[0]
+    if library in _STORED and inner.nbytes >= _LARGE:
+        size = f"{round(inner.nbytes / 2**30, 2):g} GiB"
+        warn(f"{name} is an array of {library}, and all of its {size} are read; {_STORED[library]}")
 
 
 def is_on_device(value: Any) -> bool:

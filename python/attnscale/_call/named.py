@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.checks import as_array, choose, shown
+from .._base.checks import as_array, choose, shown, warn_of_loading
 from .arrays import LAYOUTS
 from .homes import Home, home_of
 from .names import Axes, has_names, is_pattern, name_axes, roles
@@ -51,6 +51,7 @@ class Names:
         """Query, key or value as a view (..., heads, n, dim)."""
         axes = self.arrays[name]
         wanted = (*self.batch, *self._heads, axes.sequence, axes.channels)
+        warn_of_loading(name, array)
         return _place(np.asarray(array), axes.names, wanted)
 
     def place_option(self, name: str, array: Any, axes: tuple[str, ...]) -> Any:

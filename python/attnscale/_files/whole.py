@@ -13,8 +13,8 @@ from pathlib import Path
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file by bytes, or by pieces of bytes: after a crash it is the old file or the new one.
 
-    A failed write leaves nothing beside it. Processes of several machines may replace the same file at once:
-    each first writes a temporary file of its own.
+    A failed write leaves nothing beside it, and its OSError names the path. Processes of several machines may
+    replace the same file at once: each first writes a temporary file of its own.
     """
     with _written(path, content) as temporary:
         temporary.replace(path)
@@ -33,10 +33,15 @@ def write_new(path: Path, content: bytes) -> bool:
             return False
         except OSError:  # a file system without links: a reader may see the file before it is whole
             try:
-                with path.open("xb") as stream:
-                    stream.write(content)
+                stream = path.open("xb")
             except FileExistsError:
                 return False
+            try:
+                with stream:
+                    stream.write(content)
+            except OSError:  # a full disk
+                path.unlink()
+                raise
     _sync_folder(path.parent)
     return True
 
@@ -51,6 +56,11 @@ def _written(path: Path, content: bytes | Iterable[bytes]) -> Iterator[Path]:
             stream.flush()
             os.fsync(stream.fileno())
         yield temporary
+    except OSError as error:
+        error.filename = str(path)  # a full disk is reported without a file
+        if error.filename2 is not None:
+            del error.filename2
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

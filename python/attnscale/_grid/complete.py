@@ -12,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,21 +20,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._base.checks import refusal, shown
 from .._base.runtime import get_num_threads
 from .case import Case
-from .errors import Busy, Failure, SweepError, SweepInterrupted
+from .errors import Busy, Failure, SweepError, SweepInterrupted, Unstored
 from .fields import Fields
 from .progress import Progress, reporter
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
 
 # ---- runners ---------------------------------------------------------------------------------------
 
 #: The outcome of a finished case.
-Outcome = Fields | Failure
+Outcome = Fields | Failure | Unstored
 Outcomes = Generator[tuple[Case, Outcome | Busy], None, None]
 #: Turns a case into its outcome, and raises only KeyboardInterrupt.
 Task = Callable[[Case], Outcome | Busy]
+#: Bytes of a task from which on it is sent to a cluster once, and not with each case.
+_LARGE = 1 << 20
 #: Runs a task on cases.
 Runner = Callable[[Task, Sequence[Case]], Outcomes]
 
@@ -52,7 +54,9 @@ def choose_runner(n_jobs: int, executor: Executor | None) -> tuple[Runner, int |
     if executor is not None:
         if n_jobs != 1:
             raise ValueError(f"n_jobs={n_jobs} and executor= were both given. Pass one of them.")
-        if not callable(getattr(executor, "submit", None)):
+        from concurrent.futures import Executor
+
+        if not isinstance(executor, Executor):  # dask's Client and submitit's executor return other futures
             raise TypeError(f"executor must be a concurrent.futures.Executor, got {shown(executor)}")
         return partial(run_on, executor), None
     if n_jobs == 1:
@@ -111,7 +115,8 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     """Run the cases on any executor; a case that cannot be sent, run or returned is a failure."""
     from concurrent.futures import as_completed
 
-    futures = {executor.submit(task, case): case for case in cases}
+    submit = _submit_to(executor, task)
+    futures = {submit(case): case for case in cases}
     try:
         for future in as_completed(futures):
             outcome: Outcome | Busy
@@ -123,6 +128,26 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     finally:
         for future in futures:  # after Ctrl-C: cancel cases that have not begun
             future.cancel()
+
+
+def _submit_to(executor: Executor, task: Task) -> Callable[[Case], Future[Outcome | Busy]]:
+    """Submission of the cases of a task; dask keeps each submission, so a large task goes to it once."""
+    client = getattr(executor, "_client", None)
+    if client is not None and type(executor).__module__.startswith("distributed."):
+        import cloudpickle
+
+        with suppress(Exception):  # what cannot be pickled is a failure of each case
+            content = cloudpickle.dumps(task)
+            if len(content) >= _LARGE:
+                sent = client.scatter(content, broadcast=True)
+                return lambda case: executor.submit(_run_pickled, sent, case)
+    return lambda case: executor.submit(task, case)
+
+
+def _run_pickled(task: bytes, case: Case) -> Outcome | Busy:
+    """The outcome of a case, by a task of its own, so that no case sees what another one changed."""
+    run: Task = pickle.loads(task)
+    return run(case)
 
 
 def _lost(error: Exception) -> Failure:
@@ -181,7 +206,7 @@ class Completion:
         messages, `where` tells where results are kept, and `after_failure` is further text where cases
         failed.
         """
-        done = sum(case in self.finished for case in self.wanted)
+        done = sum(case in self.finished and case not in self.failures for case in self.wanted)
         if self.interrupted:
             raise SweepInterrupted(f"{done} of {len(self.wanted)} {noun} are finished; {where}", table())
         if self.failures:
@@ -214,15 +239,15 @@ def complete(
     finished: Mapping[Case, Fields],
     *,
     progress: Progress,
-    accept: Callable[[Case, Outcome, Mapping[Case, Fields]], Outcome] | None = None,
+    accept: Callable[[Case, Fields, Mapping[Case, Fields]], Outcome] | None = None,
     amount: Amount | None = None,
 ) -> Completion:
     """Take outcomes until all wanted cases have a result; a failed case does not stop the others.
 
     `outcomes` is a runner's generator, closed at the end; `finished` are the existing results. `progress` is
     told the number of wanted cases with an outcome, or the `amount`, at the start and after each.
-    ``accept(case, outcome, finished)`` runs in this process with each outcome as it comes; it may store it,
-    and returns the outcome to use.
+    ``accept(case, fields, finished)`` runs in this process with each result as it comes; it may store it, and
+    returns the outcome to use.
     """
     done = dict(finished)
     failures: dict[Case, Failure] = {}
@@ -234,8 +259,10 @@ def complete(
             for case, outcome in outcomes:
                 if isinstance(outcome, Busy):
                     continue
-                if accept is not None:
+                if accept is not None and not isinstance(outcome, (Failure, Unstored)):
                     outcome = accept(case, outcome, done)
+                if isinstance(outcome, Unstored):
+                    outcome, failures[case] = outcome
                 if isinstance(outcome, Failure):
                     failures[case] = outcome
                     count += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from .fields import Fields
+
 
 class Failure(NamedTuple):
     """Reason why a case has no result.
@@ -18,18 +20,32 @@ class Failure(NamedTuple):
     exception: BaseException | None = None  # only of a case that ran in this process
 
 
+class Unstored(NamedTuple):
+    """Outcome of a case that is finished, and whose result could not be stored."""
+
+    fields: Fields
+    failure: Failure
+
+
+def unstored(fields: Fields, error: OSError) -> Unstored:
+    """The outcome of a case after a failed write, such as one on a full disk."""
+    return Unstored(fields, Failure(f"its result could not be stored: {error}", "", error))
+
+
 class Busy(NamedTuple):
     """Outcome of a case that another process is computing for the same store: neither finished nor failed."""
 
 
 class SweepError(RuntimeError):
-    """Some cases of a sweep, or models of an experiment, failed; all others are finished.
+    """Some cases of a sweep or an experiment, or models of a study, failed; all others are finished.
+
+    A case whose result could not be stored, as on a full disk, counts as failed; `partial` has its result.
 
     Attributes
     ----------
     failures : dict of str to str
         The error of each failed case, by its parameters.
-    partial : xarray.Dataset, TrainingResult, Report or None
+    partial : xarray.Dataset, TrainingResult, ExperimentResult, Report or None
         The results, NaN where a case failed, or without the failed layers; None if no case is finished.
 
     Examples

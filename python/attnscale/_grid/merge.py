@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from .._base.checks import refusal
 from .._files.whole import write_whole
+from .errors import SweepError
 from .fields import Fields
+from .step import step_of
 from .store import WRITERS, Store, difference, from_bytes
 
 
@@ -36,6 +38,8 @@ def merge_stores(stores: Sequence[str | os.PathLike[str]], to: str | os.PathLike
     ValueError
         If a path is not a store, the stores differ in their work (function, grid, parameters, seed, version,
         ...), or two have different results for the same case.
+    SweepError
+        If a file cannot be written, as on a full disk; the cases written before are in place.
     """
     sources = [_open(each) for each in stores]
     if (writer := _writer(Path(to))) is not None:
@@ -47,10 +51,15 @@ def merge_stores(stores: Sequence[str | os.PathLike[str]], to: str | os.PathLike
     found, damaged = _gather(sources)
     with target.locked():
         target.claim(identities[0])
-        for name, path in found.items():
-            _copy(path, target.directory / "cases" / name)
-        for path in _states(sources, {Path(name).stem for name in found}):
-            _copy(path, target.directory / "checkpoints" / path.name)
+        states = _states(sources, {Path(name).stem for name in found})
+        copies = [(path, target.directory / "cases" / path.name) for path in found.values()]
+        copies += [(path, target.directory / "checkpoints" / path.name) for path in states]
+        for done, (path, goal) in enumerate(copies):
+            try:
+                _copy(path, goal)
+            except OSError as error:
+                said = f"{done} of {len(copies)} files are merged, and the same merge goes on: {error}"
+                raise SweepError(said, {str(goal): str(error)}, None) from error
     return Merged(len(found), [path for path in damaged if path.name not in found])
 
 
@@ -132,14 +141,15 @@ def _content(fields: Fields) -> dict[str, Any]:
 
 
 def _states(stores: Sequence[Store], finished: set[str]) -> list[Path]:
-    """States of unfinished trainings, the latest of each."""
-    newest: dict[str, Path] = {}
+    """States of unfinished trainings, of each the one at the latest step."""
+    latest: dict[str, tuple[int, Path]] = {}
     for path in (path for each in stores for path in (each.directory / "checkpoints").glob("*.pt")):
-        unit = path.name.partition("-")[0]
-        before = newest.get(path.name)
-        if unit not in finished and (before is None or path.stat().st_mtime > before.stat().st_mtime):
-            newest[path.name] = path
-    return list(newest.values())
+        if path.name.partition("-")[0] in finished:
+            continue
+        step = step_of(path)
+        if path.name not in latest or step > latest[path.name][0]:
+            latest[path.name] = step, path
+    return [path for _, path in latest.values()]
 
 
 def _copy(source: Path, target: Path) -> None:

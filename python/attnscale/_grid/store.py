@@ -7,16 +7,17 @@
     DIR/cases/DIGEST.npz        the arrays of one case, how they are named, and their digest
 
 A file appears under its name when it is complete and on disk, so a process may be killed at any time: a
-case is stored as a whole or not at all.
+case is stored as a whole or not at all. A store in a place without write access is read, and locks nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +26,11 @@ from typing import Any
 import numpy as np
 
 from .._base.checks import refusal, shown
+from .._base.text import counted
 from .._files.whole import write_new, write_whole
 from .case import Case
 from .describe import digest
+from .errors import Unstored, unstored
 from .fields import Field, Fields
 from .files import locked
 from .part import Part
@@ -44,6 +47,8 @@ WRITERS = {
     "calibrate": "calibration",
     "report": "report",
 }
+#: Errors of a place without write access.
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class Store:
@@ -58,6 +63,7 @@ class Store:
             raise refusal(TypeError, "store", f"must be a directory, got {shown(directory)}") from None
         if self.directory.exists() and not self.directory.is_dir():
             raise refusal(ValueError, "store", f"must be a directory, got the file {str(directory)!r}")
+        self._read_only = ""  # why nothing can be written here, in words
 
     def __str__(self) -> str:
         return str(self.directory)
@@ -74,10 +80,12 @@ class Store:
     def locked(self, part: Part | None = None, *, wait: bool = False) -> Iterator[None]:
         """Keep other processes from writing here, or `wait` for them; a dead process releases its lock.
 
-        Other parts may write at the same time; the same `part` may not in another process.
+        Other parts may write at the same time; the same `part` may not in another process or thread. A store
+        without write access is not locked.
         """
         self._refuse_other_programs()
         with ExitStack() as stack:
+            held = True
             try:
                 lock = self.directory / _LOCK
                 held = stack.enter_context(locked(lock, wait=wait, shared=part is not None))
@@ -86,8 +94,10 @@ class Store:
                     held = stack.enter_context(locked(own, wait=wait))
             except OSError as error:
                 why = error.strerror or str(error)
-                rule = f"must be a folder that can be made and written, got {str(self)!r} ({why})"
-                raise refusal(ValueError, "store", rule) from None
+                if error.errno not in _READ_ONLY or not self._manifest.exists():
+                    rule = f"must be a folder that can be made and written, got {str(self)!r} ({why})"
+                    raise refusal(ValueError, "store", rule) from None
+                self._read_only = why
             if not held:
                 one = self._what if part is None else f"process for part {part}, or for the whole,"
                 rule = f"must be used by one {one} at a time, another process writes {str(self)!r}"
@@ -182,6 +192,23 @@ class Store:
         path = self._path(case)
         path.parent.mkdir(exist_ok=True)
         write_whole(path, to_bytes(fields, case.digest, self._work))
+
+    def keep(self, case: Case, fields: Fields) -> Fields | Unstored:
+        """Store the result of a case; returns it, with the reason if it could not be stored."""
+        try:
+            self.write(case, fields)
+        except OSError as error:
+            return unstored(fields, error)
+        return fields
+
+    def check_room_for(self, missing: Sequence[Case]) -> None:
+        """Refuse to compute missing cases where their results cannot be stored."""
+        places = (self.directory, self.directory / "cases")
+        closed = any(each.exists() and not os.access(each, os.W_OK | os.X_OK) for each in places)
+        if missing and (self._read_only or closed):
+            why = self._read_only or os.strerror(errno.EACCES)
+            rule = f"must be writable while cases are missing, got {str(self)!r} ({why}), which lacks"
+            raise refusal(ValueError, "store", f"{rule} {counted(len(missing), 'case')}")
 
     def _path(self, case: Case) -> Path:
         return self.directory / "cases" / f"{case.digest[:32]}.npz"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from .._base.checks import shown
 from .._base.hints import hinted
 from .._grid.complete import choose_runner, complete, missing
-from .._grid.errors import Failure
 from .._grid.part import Part
 from .._grid.progress import check_progress
 from .._grid.store import Store
@@ -154,13 +153,13 @@ def _complete(
 ) -> dict[Case, Fields]:
     """The results of the wanted cases; each goes into the store as it comes."""
 
-    def accept(case: Case, outcome: Outcome, before: Mapping[Case, Fields]) -> Outcome:
-        if store is not None and not isinstance(outcome, Failure):
-            store.write(case, outcome)
-        return outcome
+    def accept(case: Case, fields: Fields, before: Mapping[Case, Fields]) -> Outcome:
+        return fields if store is None else store.keep(case, fields)
 
     finished = {} if store is None else store.finished(wanted)
     left = missing(wanted, finished)
+    if store is not None:
+        store.check_room_for(left)
     ways.begin(len(left), len(wanted))
     done = complete(run(task, left), wanted, finished, progress=ways.progress, accept=accept)
     where = ways.kept[:2] if store is None else (ways.kept.in_store.format(str(store)),)

@@ -75,14 +75,15 @@ class Plan:
             self.function, self.constants, self.seed, frozenset(self.axes), self.laws, num_threads
         )
 
-        def accept(case: Case, outcome: Outcome, before: Mapping[Case, Fields]) -> Outcome:
-            outcome = _with_the_axes_of(before, outcome)
-            if store is not None and not isinstance(outcome, Failure):
-                store.write(case, outcome)
-            return outcome
+        def accept(case: Case, fields: Fields, before: Mapping[Case, Fields]) -> Outcome:
+            checked = _with_the_axes_of(before, fields)
+            return checked if store is None or isinstance(checked, Failure) else store.keep(case, checked)
 
         finished = {} if store is None else store.finished(wanted)
-        outcomes = run(task, missing(wanted, finished))
+        left = missing(wanted, finished)
+        if store is not None:
+            store.check_room_for(left)
+        outcomes = run(task, left)
         done = complete(outcomes, wanted, finished, progress=progress, accept=accept)
         where = (kept.in_store.format(str(store)),) if store is not None else kept[:2]
         done.require(lambda: self._table(done.finished), "cases", *where)
@@ -163,17 +164,17 @@ def make_plan(
     return Plan(function, fixed, axes, cases, laws, seed, identity, seed_is_given=rng is not None)
 
 
-def _with_the_axes_of(finished: Mapping[Case, Fields], outcome: Fields | Failure) -> Fields | Failure:
-    """`outcome`, or a failure if its axes differ from those of earlier cases."""
-    if isinstance(outcome, Failure) or not finished:
-        return outcome
-    case, fields = next(iter(finished.items()))
-    for name in fields.keys() & outcome.keys():
-        seen, wanted = (each[name].dims or each[name].values.ndim for each in (outcome, fields))
+def _with_the_axes_of(finished: Mapping[Case, Fields], fields: Fields) -> Fields | Failure:
+    """`fields`, or a failure if their axes differ from those of earlier cases."""
+    if not finished:
+        return fields
+    case, first = next(iter(finished.items()))
+    for name in first.keys() & fields.keys():
+        seen, wanted = (each[name].dims or each[name].values.ndim for each in (fields, first))
         if seen != wanted:
             message = f"results must have the same axes, got {seen} in {name!r}, and {wanted} at {case}"
             return Failure(f"ValueError: {message}", "")
-    return outcome
+    return fields
 
 
 def read_grid(grid: Any) -> Axes:

@@ -13,7 +13,7 @@ from importlib import import_module
 from .._base.checks import InputError
 from .._core import __version__
 from ._options import Parser, in_option_words
-from ._output import FoundError, OutputError, check_outputs, emit
+from ._output import FoundError, OutputError, check_outputs, drop_output, emit
 from ._program import program
 
 #: Help of each command. The module of the same name has its DESCRIPTION, ``add_options(parser)`` and ``run``.
@@ -142,7 +142,7 @@ def _goes_on(store: str | os.PathLike[str] | None, arguments: Sequence[str]) -> 
 def _ending(error: BaseException, said: str) -> tuple[int, str]:
     """Exit status of a command that an error ended, and its line, with `said` as the error's text."""
     if isinstance(error, BrokenPipeError):  # `attnscale ... | head`
-        _drop_output()
+        drop_output()
         return 1, ""
     if isinstance(error, KeyboardInterrupt):
         return _INTERRUPTED, f"interrupted: {said}" if said else "interrupted"
@@ -158,14 +158,3 @@ def _ending(error: BaseException, said: str) -> tuple[int, str]:
     # An unforeseen error may be a mistake of the package.
     name = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
     return 2, f"{name}{said} (--debug shows where)"
-
-
-def _drop_output() -> None:
-    """Discard the rest of the buffer, which the interpreter would fail to print at its end."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError):  # standard output was closed from the start, or is not a file
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ def check_outputs(options: argparse.Namespace) -> None:
     if len(files) != len({path.absolute() for path in files.values()}):
         raise InputError(f"{' and '.join(files)} must be two files, got {files['--csv']} for both")
     if store is not None:
-        check_folder(f"--store {store}", store)
+        check_store(f"--store {store}", store)
 
 
 def left_out(options: argparse.Namespace, mode: str, names: Iterable[str]) -> None:
@@ -99,6 +100,12 @@ def check_folder(what: str, path: Path) -> None:
         raise InputError(f"{what}: cannot be written here")
 
 
+def check_store(what: str, path: Path) -> None:
+    """Refuse a folder that can hold no store; a store is read even where it cannot be written."""
+    if not any(path.glob("attnscale-*.json")):
+        check_folder(what, path)
+
+
 class Drawing(NamedTuple):
     """A drawing function: of axes, of an array of axes for several `panels`, or of the figure if None."""
 
@@ -116,7 +123,9 @@ class Drawing(NamedTuple):
         with plot.style():
             figure = Figure(figsize=self.size)
             self.draw(figure if self.panels is None else figure.subplots(*self.panels))
-            figure.savefig(path)
+            content = io.BytesIO()
+            figure.savefig(content, format=path.suffix[1:].lower())
+        save(path, content.getvalue())
 
 
 def has_matplotlib() -> bool:
@@ -190,10 +199,10 @@ def emit(options: argparse.Namespace, answer: Answer) -> None:
         shown = f"{visible(answer.text if isinstance(answer.text, str) else answer.text())}\n"
     steps: list[tuple[str, Callable[[], object]]] = [("standard output", lambda: _print(shown))]
     if csv not in (None, "-"):
-        steps.append((f"--csv {csv}", lambda: Path(csv).write_text(to_csv(rows), encoding="utf-8")))
+        steps.append((f"--csv {csv}", lambda: save(Path(csv), to_csv(rows).encode())))
     if html is not None and answer.page is not None:
         page = answer.page
-        steps.append((f"--html {html}", lambda: html.write_text(page(), encoding="utf-8")))
+        steps.append((f"--html {html}", lambda: save(html, page().encode())))
     if plot is not None and drawing is not None:
         steps.append((f"--plot {plot}", lambda: drawing.save(plot)))
         if csv != "-" and not as_json:
@@ -223,12 +232,51 @@ def _do_all(steps: Sequence[tuple[str, Callable[[], object]]]) -> None:
         raise BrokenPipeError
 
 
+def save(path: Path, content: bytes) -> None:
+    """Write a file as a whole: on a full disk, the file that was there remains.
+
+    A link, a pipe or a device is written in place, and so is a file whose folder cannot be written.
+    """
+    from .._files.whole import write_whole
+
+    there = path.exists()
+    if path.is_symlink() or (there and not (path.is_file() and os.access(path.parent, os.W_OK))):
+        path.write_bytes(content)
+        return
+    mode = path.stat().st_mode if there else None
+    write_whole(path, content)
+    if mode is not None:
+        path.chmod(mode)
+
+
 def _print(text: str) -> None:
     """Print to standard output at once; if it is closed, its reader is gone."""
-    if sys.stdout is None:
+    out = sys.stdout
+    if out is None:
         raise BrokenPipeError
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    raw = getattr(out, "buffer", None)
+    try:
+        if isinstance(raw, io.RawIOBase):  # of python -u, which would ignore that a full disk takes a part
+            rest = text.encode(out.encoding, out.errors or "strict")
+            while rest:
+                rest = rest[raw.write(rest) or 0 :]
+        else:
+            out.write(text)
+            out.flush()
+    except OSError:
+        drop_output()
+        raise
+
+
+def drop_output() -> None:
+    """Discard the rest of the buffer, which the interpreter would fail to print at its end."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError):  # standard output was closed from the start, or is not a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from .._base.spelling import as_number
 from .._base.tabled import nats_per
 from .._base.text import error_cell, number_cell, to_text
 from .._files.heads import InputError, read_heads
+from .._grid.errors import SweepError
 from .._grid.part import still_missing
 from .._grid.progress import announce_on_stderr
 from ..montecarlo._experiment import DECLARATIONS, Declaration
@@ -116,8 +117,12 @@ def _add_common(parser: argparse.ArgumentParser, declared: Declaration) -> None:
 def run(options: argparse.Namespace) -> Answer:
     """Run the experiment and return its result as an answer."""
     arguments = _arguments(options)
-    with bad_input():
-        result = DECLARATIONS[options.experiment].function(**arguments)
+    ends = None
+    try:
+        with bad_input():
+            result = DECLARATIONS[options.experiment].function(**arguments)
+    except SweepError as error:  # cases that could not be stored: the result has them
+        result, ends = error.partial, error
     rows = result.rows()
     for name, values in result.exact().items():  # NAME_exact, where the theory has a value
         for row, value in zip(rows, np.ravel(values), strict=True):
@@ -134,9 +139,9 @@ def run(options: argparse.Namespace) -> Answer:
     unit: Unit = getattr(options, "unit", "nats")  # experiments without an entropy lack the option
     quantities = options.quantity or [result.quantity]
     text = f"{_title(options, result)}\n\n{_table(result, rows, quantities, unit)}"
-    remarks = [] if result.interrupted else _remarks(options, result)
+    remarks = [] if ends or result.interrupted else _remarks(options, result)
     drawing = Drawing(lambda ax: _draw(result, quantities[0], unit, ax))
-    return Answer(text, rows, about, drawing, remarks=remarks, interrupted=result.interrupted)
+    return Answer(text, rows, about, drawing, remarks=remarks, ends=ends, interrupted=result.interrupted)
 
 
 def _remarks(options: argparse.Namespace, result: ExperimentResult) -> list[str]:

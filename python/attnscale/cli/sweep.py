@@ -29,7 +29,7 @@ from .._sweep import SweepError, SweepInterrupted
 from .._sweep.plan import Kept, compute
 from ._laws import read_law
 from ._options import PART_HELP, Parser, add_option, add_outputs, add_unit
-from ._output import Answer, Drawing, Interrupted, bad_input, check_folder
+from ._output import Answer, Drawing, Interrupted, bad_input, check_store
 
 if TYPE_CHECKING:
     import xarray
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> Answer:
     wanted = _read_file(options.file)
     store = options.store or wanted.store
     if store is not None:
-        check_folder(f"{options.file}: store {store}", Path(store))
+        check_store(f"{options.file}: store {store}", Path(store))
     try:
         return _answer(options, wanted, _compute(options, wanted, store))
     except SweepError as error:

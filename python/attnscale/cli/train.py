@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from .._base.checks import InputError, meant, shown
 from .._base.text import counted, duration, to_text
 from .._files.clone import studies_folder
+from .._grid.errors import SweepError
 from .._grid.part import still_missing
 from .._grid.progress import MINUTE, announce_on_stderr, progress_line
 from ._options import PART_HELP, Parser, add_option, add_outputs, add_unit
-from ._output import Answer, Drawing, bad_input, left_out
+from ._output import Answer, Drawing, OutputError, bad_input, left_out
 from ._program import program
 
 if TYPE_CHECKING:
@@ -74,12 +75,26 @@ def run(options: argparse.Namespace) -> Answer:
         if options.register is not None:
             return _register(options, study)
         _announce(study, options)
-        with progress_line() as show:
-            result = _train(study, options, show)
+        ends = None
+        try:
+            with progress_line() as show:
+                result = _train(study, options, show)
+        except SweepError as error:
+            if error.partial is None:
+                raise
+            result, ends = error.partial, error
+    return _answer(options, result, ends)
+
+
+def _answer(options: argparse.Namespace, result: TrainingResult, ends: Exception | None = None) -> Answer:
+    """The table of a training, which an error may have ended; --keep that fails does not stop it."""
     if options.reduced:  # perhaps with other fields set
         result = dataclasses.replace(result, reduced=True)
     if options.keep is not None:
-        result.save(options.keep)
+        try:
+            result.save(options.keep)
+        except OSError as error:
+            ends = ends or OutputError(f"--keep {options.keep}: {error.strerror or error}")
     text = f"{result.table(unit=options.unit)}\n\n{result.verdict()}"
     drawing = _drawing(result)
     total = math.prod(map(len, result.axes.values()))
@@ -89,7 +104,8 @@ def run(options: argparse.Namespace) -> Answer:
         result.rows(),
         drawing=drawing,
         report=_report(result),
-        remarks=[] if result.interrupted else still_missing(options.part, missing, total),
+        remarks=[] if ends or result.interrupted else still_missing(options.part, missing, total),
+        ends=ends,
         interrupted=result.interrupted,
     )
 

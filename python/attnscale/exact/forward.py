@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .._base.statistics import statistic_names
+from .._call.blocks import lazily
 from .._call.call import Call
 from .._call.lost_rows import warn_of_lost_rows
 from .._call.options import AttentionEntropyOptions, AttentionOptions, check_known, takes
@@ -34,6 +35,9 @@ def _attend(
             warn_of_lost_rows(query, key, value, options.get("attn_mask"))
         return attended, found
     check_known(function, options)
+    given = {"query": query, "key": key} | ({} if value is None else {"value": value})
+    if function is not attention_statistics and (lazy := lazily(function, given, options)) is not None:
+        return lazy, (lazy,)
     call = Call(query, key, value, options).read()
     output, rows = call.attend(normalizer_of(options), names, options.get("out"))
     return output, tuple(rows.values())
@@ -63,7 +67,7 @@ def attention(
     ndarray, shape (..., heads, n_queries, value_dim)
         Of the inputs' common type (``np.result_type``); ``out`` if that is given. The array belongs to the
         query's library: PyTorch, JAX, CuPy or any with the array API. Arrays on a device are attended there,
-        by :func:`attnscale.torch.attention`.
+        by :func:`attnscale.torch.attention`. Of dask arrays cut along leading axes alone, a dask array.
 
     Raises
     ------
@@ -167,7 +171,7 @@ def attention_entropy(
     -------
     ndarray, shape (..., heads, n_queries)
         -sum_j p_j ln p_j, between 0 and ln(number of visible keys) to rounding (2e-6 in float32); 0 for a
-        query without keys. float64 for float64 input, else float32.
+        query without keys. float64 for float64 input, else float32. Of dask arrays, as for :func:`attention`.
 
     Raises
     ------

@@ -24,9 +24,9 @@ from .._base.provenance import provenance
 from .._base.runtime import threads_within
 from .._base.text import counted, duration
 from .._grid.case import Axes, Case, describe_axes, make_cases
-from .._grid.complete import choose_runner, complete, missing
+from .._grid.complete import Outcome, choose_runner, complete, missing
 from .._grid.describe import describe
-from .._grid.errors import Busy, Failure, SweepInterrupted
+from .._grid.errors import Busy, Failure, SweepInterrupted, Unstored
 from .._grid.fields import Field, Fields
 from .._grid.files import locked
 from .._grid.part import Part
@@ -58,7 +58,7 @@ class UnitTask:
     announce: Callable[[str], object] | None = None
     models: int = 1  # number of units to run
 
-    def __call__(self, case: Case) -> Fields | Failure | Busy:
+    def __call__(self, case: Case) -> Outcome | Busy:
         """The arrays of a unit; after an exception, a failure in words."""
         try:
             with _threads(self.num_threads), self._claimed(case) as free:
@@ -69,7 +69,7 @@ class UnitTask:
             trace = "".join(traceback.format_exception(error))
             return Failure(f"{type(error).__name__}: {error}", trace, error if self.watch else None)
 
-    def _measure(self, case: Case) -> Fields:
+    def _measure(self, case: Case) -> Fields | Unstored:
         cell = dict(case.parameters)
         seed = cell.pop("seed")
         directory = None if self.store is None else self.store / "checkpoints"
@@ -82,10 +82,10 @@ class UnitTask:
         fields = self._checked(found)
         fields[PROVENANCE] = Field(np.array(json.dumps(record)))
         fields[FACTS] = Field(np.array(json.dumps(training.facts)))
-        if self.store is not None:
-            Store(self.store, "train").write(case, fields)
-        checkpoints.clear()
-        return fields
+        outcome = fields if self.store is None else Store(self.store, "train").keep(case, fields)
+        if not isinstance(outcome, Unstored):  # else the state of the training remains
+            checkpoints.clear()
+        return outcome
 
     def _checked(self, found: Mapping[str, Any]) -> Fields:
         """The measured arrays, with the names and shapes that the study declares."""
@@ -227,14 +227,13 @@ def run(study: Design, seeds: Any, options: RunOptions) -> TrainingResult:
     threads = thread_count("num_threads", chosen["num_threads"])
     pause = number("checkpoint_seconds", chosen["checkpoint_seconds"])
     runner, _ = choose_runner(chosen["n_jobs"], None)
-    here = chosen["n_jobs"] == 1
-    directory = None if store is None else store.directory
     finished = {} if store is None else store.finished(cases)
     left = missing(wanted, finished)
+    _check_place(study, store, left)
+    here = chosen["n_jobs"] == 1
     watch, announce = (chosen["watch"] or _silence, _once(chosen["announce"])) if here else (None, None)
+    directory = None if store is None else store.directory
     task = UnitTask(study, directory, threads, pause, watch, announce, len(left))
-    if left:
-        device_named(getattr(study, "device", "cpu"))  # only to train: results from a GPU are read anywhere
     done = complete(runner(task, left), wanted, finished, progress=check_progress(chosen["progress"]))
 
     def table() -> TrainingResult | None:
@@ -325,6 +324,14 @@ def _open(store: Store, study: Design, registration: str) -> None:
     }
     with store.locked(wait=True):
         store.claim(identity)
+
+
+def _check_place(study: Design, store: Store | None, left: list[Case]) -> None:
+    """Refuse to train units on an absent device, or where their results cannot be stored."""
+    if store is not None:
+        store.check_room_for(left)
+    if left:  # results from a GPU are read anywhere
+        device_named(getattr(study, "device", "cpu"))
 
 
 def _where(store: Store | None) -> str:

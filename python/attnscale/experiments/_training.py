@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._base.checks import shown
+from .._base.checks import shown, warn
 from .._files.whole import write_whole
 from .._grid.files import locked
 from .._grid.progress import Watch
@@ -46,21 +46,28 @@ class Checkpoints:
         return self._directory is not None and time.monotonic() - self._last >= self._seconds
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The state of the training `name`; None if there is none."""
+        """The state of the training `name`; None if there is none, or it is damaged."""
         if self._directory is None or not self._path(name).exists():
             return None
-        state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
+        try:
+            state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file fails in many ways
+            warn(f"{self._path(name)} is damaged, and this training begins anew ({type(error).__name__})")
+            return None
         return state
 
     def write(self, name: str, state: dict[str, Any]) -> None:
-        """Write the state of the training `name`; it is on disk on return."""
+        """Write the state of the training `name`; it is on disk on return, or a warning says why not."""
         if self._directory is None:
             return
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path(name), buffer.getvalue())
         self._last = time.monotonic()
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path(name), buffer.getvalue())
+        except OSError as error:  # a full disk: the training goes on, and its result may find room
+            warn(f"the state of a training could not be stored: {error}")
 
     def clear(self) -> None:
         """Delete the states of a finished unit."""
@@ -74,12 +81,15 @@ class Checkpoints:
             return dict(make())
         path = self._directory / f"{name}.npz"
         with locked(self._directory / f"{name}.lock", wait=True):
-            if not path.exists():
-                buffer = io.BytesIO()
-                np.savez(buffer, **make())  # type: ignore[arg-type]
+            if path.exists():
+                with suppress(Exception), np.load(path, allow_pickle=False) as kept:  # else it is damaged
+                    return dict(kept)
+            made = dict(make())
+            buffer = io.BytesIO()
+            np.savez(buffer, **made)  # type: ignore[arg-type]
+            with suppress(OSError):  # a full disk: each unit makes them
                 write_whole(path, buffer.getvalue())
-        with np.load(path, allow_pickle=False) as kept:
-            return dict(kept)
+            return made
 
     def _path(self, name: str) -> Path:
         assert self._directory is not None

@@ -23,7 +23,7 @@ from .._base.text import duration
 from .._core import __version__, mc_rows_wanted
 from .._grid.case import Case, describe_axes, make_cases
 from .._grid.complete import Amount, Outcomes, complete
-from .._grid.errors import SweepInterrupted
+from .._grid.errors import Failure, SweepInterrupted, Unstored
 from .._grid.fields import Fields
 from .._grid.part import Part
 from .._grid.progress import MINUTE, Progress, check_progress
@@ -179,6 +179,8 @@ class _Run:
             line = announcement(these, self.stopping.most_rows, target, tallies, threads)
             if line:
                 chosen["announce"](line)
+        if self.store is not None:
+            self.store.check_room_for(self._unfinished())
         done = complete(
             self._outcomes(self.wanted),
             self.wanted,
@@ -188,18 +190,23 @@ class _Run:
         )
         there = done.finished if self.store is None else self.store.with_others(done.finished, self.cases)
         result = _result(self, tuple(self._tallies(there)), interrupted=done.interrupted)
-        if done.interrupted:
-            self._keep(done.finished)
-            if chosen["on_interrupt"] == "raise":
-                drawn = sum(map(self._samples, done.finished.values()))
-                where = "resume=partial" if self.store is None else "the same call"
-                raise SweepInterrupted(
-                    f"{drawn} samples are drawn; the attribute partial has them, and {where} goes on", result
-                )
+        failures = done.failures | (self._keep(done.finished) if done.interrupted else {})
+        if failures:  # of writing alone: the result has these cases
+            unkept = replace(done, failures=failures, interrupted=False)
+            unkept.require(lambda: result, "cases", f"{str(self.store)!r} keeps them")
+        if done.interrupted and chosen["on_interrupt"] == "raise":
+            drawn = sum(map(self._samples, done.finished.values()))
+            where = "resume=partial" if self.store is None else "the same call"
+            raise SweepInterrupted(
+                f"{drawn} samples are drawn; the attribute partial has them, and {where} goes on", result
+            )
         return result
 
     def _outcomes(self, cases: Sequence[Case]) -> Outcomes:
-        """The tally of each case after each piece of work; the store keeps one now and then, and the last."""
+        """The tally of each case after each piece of work; the store keeps one now and then, and the last.
+
+        Only the last one that cannot be stored is a failure.
+        """
         kept = perf_counter()
         places = {case: place for place, case in enumerate(self.cases)}
         for case in cases:
@@ -215,16 +222,32 @@ class _Run:
                     )
                     yield case, tally.to_fields()
                     if self.store is not None and perf_counter() - kept >= _KEEP_SECONDS:
-                        self.store.write(case, tally.to_fields())
+                        self.store.keep(case, tally.to_fields())
                         kept = perf_counter()
             if self.store is not None and tally.rows > first:
-                self.store.write(case, tally.to_fields())
+                last = self.store.keep(case, tally.to_fields())
+                if isinstance(last, Unstored):
+                    yield case, last
 
-    def _keep(self, finished: Mapping[Case, Fields]) -> None:
-        """Write the results of an interrupted run that the store lacks."""
+    def _unfinished(self) -> list[Case]:
+        """The wanted cases that lack rows."""
+        drawn = zip(self.wanted, self._tallies(self.before, self.wanted), strict=True)
+        places = {case: place for place, case in enumerate(self.cases)}
+        return [
+            case
+            for case, tally in drawn
+            if self.stopping.goal(self.experiment, self.experiment.cases[places[case]], tally) > tally.rows
+        ]
+
+    def _keep(self, finished: Mapping[Case, Fields]) -> dict[Case, Failure]:
+        """Write the results of an interrupted run that the store lacks; returns those that were refused."""
+        refused = {}
         for case, fields in finished.items():
             if self.store is not None and fields is not self.before.get(case):
-                self.store.write(case, fields)
+                outcome = self.store.keep(case, fields)
+                if isinstance(outcome, Unstored):
+                    refused[case] = outcome.failure
+        return refused
 
     def _tallies(self, there: Mapping[Case, Fields], cases: Sequence[Case] | None = None) -> list[Tally]:
         """The tallies of these cases, all by default; empty ones where there are none."""

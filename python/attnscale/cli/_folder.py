@@ -37,10 +37,10 @@ def check_use(options: argparse.Namespace) -> None:
     folders = [each for each in options.inputs if is_folder(each, options)]
     if not folders:
         for name in OPTIONS:
-            if getattr(options, name) not in (None, False):
+            if getattr(options, name, None) not in (None, False):
                 raise InputError(f"--{name.replace('_', '-')} is for a folder with a file for each layer")
-        del options.store  # Ctrl-C does not advise a store
         return
+    options.store = getattr(options, "store", None)
     for name in ("with_heads", "spans"):
         if getattr(options, name):
             flag = name.replace("_", "-")

@@ -52,7 +52,9 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--layout", default="bhsd")
     add_option(parser, "--with-heads")
     add_option(parser, "--plan")
-    add_option(parser, "--store", help="of a folder: keep finished layers here, and resume from them")
+    # Without a folder the option is absent, so that Ctrl-C does not advise a store.
+    kept = "of a folder: keep finished layers here, and resume from them"
+    add_option(parser, "--store", default=argparse.SUPPRESS, help=kept)
     add_option(parser, "--part", metavar="K/N", help=PART_HELP)
     add_option(parser, "--n-jobs", help="processes that measure a folder (default: 1)")
     add_option(parser, "--output", default=Path("report.html"))
@@ -102,7 +104,7 @@ def _write(
     found: Report | ReportPair, target: Path, options: argparse.Namespace, unfinished: list[str]
 ) -> str:
     """Write the page, and say so; the page of heads that a store keeps is written when all are there."""
-    if unfinished and options.store is not None:
+    if unfinished and getattr(options, "store", None) is not None:
         rest = f"the same command{' without --part' if options.part else ''} measures the rest"
         return f"No page yet: {' and '.join(unfinished)} heads are measured; {rest}"
     replaced = ", replacing the old one" if target.exists() else ""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ._report.headvis import export_headvis
     from ._report.make import report
     from ._report.result import Report, ReportPair
+    from ._report.spread import report_folder
     from .calibration.estimator import LawCalibrator
     from .calibration.held_out import HeldOutError, held_out_error
     from .comparison._compare import compare
@@ -124,6 +125,7 @@ __all__ = [
     "probe",
     "reference",
     "report",
+    "report_folder",
     "set_num_threads",
     "show_config",
     "simd_level",
@@ -192,6 +194,7 @@ _ELSEWHERE = {
     "held_out_error": "calibration.held_out",
     "merge_states": "exact.state",
     "report": "_report.make",
+    "report_folder": "_report.spread",
     "solve_perplexity": "exact.perplexity",
     "solve_scale": "exact.solve",
     "top_keys": "exact.selection",

@@ -68,6 +68,7 @@ NAMES = [
     "probe",
     "reference",
     "report",
+    "report_folder",
     "set_num_threads",
     "show_config",
     "simd_level",
@@ -122,6 +123,8 @@ SIGNATURES = {
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "report": "query, key, *, lengths=None, laws=None, rows=None, is_causal=False, enable_gqa=False, "
     "labels=None, about=None, tokens=None, spans=None, with_heads=False, layout='bhsd', num_threads=None",
+    "report_folder": "folder, *, lengths=None, laws=None, rows=None, is_causal=False, about=None, "
+    "layout='bhsd', num_threads=None, n_jobs=1, executor=None, store=None, part=None, progress=True",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
     "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "
@@ -205,7 +208,7 @@ def test_docstrings_have_the_parts_of_numpydoc(name: str) -> None:
 def test_every_numeric_function_has_its_twin() -> None:
     # Reports and files combine the others; operations on an lse are plain NumPy.
     for name in SIGNATURES.keys() - {
-        *("report", "export_headvis", "convert_lse"),
+        *("report", "report_folder", "export_headvis", "convert_lse"),
         *("identify_entropy", "identify_lse"),
     }:
         twin: Callable[..., Any] = getattr(reference, name)

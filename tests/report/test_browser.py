@@ -123,6 +123,29 @@ def test_what_is_saved_as_csv_is_what_the_table_shows(browser: Any, folder: Path
     np.testing.assert_allclose(found, exact[order], rtol=2e-5)
 
 
+def test_a_table_of_many_heads_shows_the_first_until_asked_for_all(browser: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 250, 16, 4), np.float32)
+    labels = [divmod(head, 50) for head in range(250)]
+    found = at.report(q, k, lengths=[8, 16], laws=[], labels=labels)
+    found.save(tmp_path / "many.html")
+    with opened(browser, tmp_path / "many.html") as page:
+        rows = page.locator("#table-scroll tbody tr")
+        page.get_by_role("button", name="entropy (nats)", exact=True).click()
+        assert rows.count() == 200
+        assert (
+            "250 of 250 heads at 16 tokens, the first 200 of them below."
+            in page.locator("#table-note").inner_text()
+        )
+        assert len(saved_rows(page)) == 250
+        assert page.locator("#maps .cell").count() == page.locator("#scatters .dot").count() == 250
+        page.get_by_role("button", name="Show all").click()
+        assert rows.count() == 250
+        assert page.locator("#table-all").is_hidden()
+        expected = np.sort(found.entropy[:, 1, 0])[::-1]
+        np.testing.assert_allclose(entropies(page), expected, rtol=6e-3, atol=1e-4)
+
+
 def test_towers_are_parts_of_the_map(browser: Any, tmp_path: Path) -> None:
     """Each tower has its name above its layers; heads are named by their module, in the map and the CSV."""
     data = at.datasets.minilm_qk()

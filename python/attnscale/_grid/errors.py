@@ -45,8 +45,8 @@ class SweepError(RuntimeError):
     ----------
     failures : dict of str to str
         The error of each failed case, by its parameters.
-    partial : xarray.Dataset, TrainingResult, ExperimentResult or None
-        The results, NaN where a case failed; None if no case is finished.
+    partial : xarray.Dataset, TrainingResult, ExperimentResult, Report or None
+        The results, NaN where a case failed, or without the failed layers; None if no case is finished.
 
     Examples
     --------
@@ -72,8 +72,8 @@ class SweepInterrupted(KeyboardInterrupt):
 
     Attributes
     ----------
-    partial : xarray.Dataset, TrainingResult, ExperimentResult or None
-        The results, NaN where a case is not finished; None if no case is.
+    partial : xarray.Dataset, TrainingResult, ExperimentResult, Report or None
+        The results, NaN where a case is not finished, or without the layers that are not; None if no case is.
     """
 
     def __init__(self, message: str, partial: Any) -> None:

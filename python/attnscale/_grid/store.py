@@ -45,6 +45,7 @@ WRITERS = {
     "train": "training",
     "entropy": "measurement",
     "calibrate": "calibration",
+    "report": "report",
 }
 #: Errors of a place without write access.
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)

@@ -185,7 +185,7 @@ def report_of(
     with_heads: bool = False,
 ) -> Report:
     """The report of groups of heads, each with its rows at every length and the places of its heads."""
-    most_rows = _read_rows(rows)
+    most_rows = read_rows(rows)
     words = read_tokens(tokens)
     parts_of_text = read_spans(spans, words)
     listed = list(groups)
@@ -210,7 +210,7 @@ def report_of(
         lengths=np.array(lengths, np.int64),
         laws=compared,
         multiples=MULTIPLES,
-        about=dict(about) | _sampled(most_rows, arrays["entropy_error"]),
+        about=dict(about) | sampled(most_rows, arrays["entropy_error"]),
         plan=plan,
         provenance=provenance(),
         modules=tuple(module for module, _ in named),
@@ -221,7 +221,7 @@ def report_of(
     )
 
 
-def _read_rows(rows: Any) -> int | None:
+def read_rows(rows: Any) -> int | None:
     """The value of ``rows=``, checked."""
     most = None if rows is None else positive_int("rows", rows)
     if most is not None and most < _FEWEST_ROWS:
@@ -229,7 +229,7 @@ def _read_rows(rows: Any) -> int | None:
     return most
 
 
-def _sampled(most_rows: int | None, errors: NDArray[np.float64]) -> dict[str, str]:
+def sampled(most_rows: int | None, errors: NDArray[np.float64]) -> dict[str, str]:
     """The entry of ``about`` for a sample of the rows; none if all rows were measured."""
     largest = float(np.max(errors, where=errors > 0, initial=0))
     if most_rows is None or not largest:

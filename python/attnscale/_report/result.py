@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -397,12 +398,15 @@ class ReportPair(Page):
 
 def _plain(values: Any) -> Any:
     """Lists of numbers to six digits, whole ones as integers, None for NaN and infinity."""
-    if np.ndim(values):
+    if np.ndim(values) > 1:
         return [_plain(each) for each in values]
-    number = float(values)
-    if not np.isfinite(number):
+    return [_rounded(each) for each in np.asarray(values, np.float64).tolist()]
+
+
+def _rounded(value: float) -> float | int | None:
+    if not math.isfinite(value):
         return None
-    return int(number) if number == int(number) else float(f"{number:.6g}")
+    return int(value) if value.is_integer() else float(f"{value:.6g}")
 
 
 # ---- properties of all heads, and unusual heads, in words ----------------------------------------

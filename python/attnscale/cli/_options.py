@@ -182,6 +182,7 @@ OPTIONS: Mapping[str, Option] = _table(
     Option("--to", "the store that receives all cases, new or of the same work", "DIR", written),
     Option("--n-jobs", "processes, instead of the file's", "N", whole(-_MOST)),
     Option("--only", "these cases", "CASE", several=True),
+    Option("--plan", "print what a folder will take, in time and memory, and stop", kind=None),
     Option("--list", "print the studies, or the models of STUDY, and stop", kind=None),
     Option("--keep", "write the result to a file, for --judge", "FILE", written),
     Option("--with-heads", "include the heads, for the page or the reader of the file", kind=None),
@@ -379,9 +380,11 @@ def in_option_words(error: BaseException, options: argparse.Namespace) -> str:
 
     def flag(name: str) -> str:
         is_points = name == "n" and hasattr(options, "points")  # the n of a projection
-        found = "--points" if is_points else _PARAMETERS.get(name, f"--{name.replace('_', '-')}")
-        given = getattr(options, found[2:].replace("-", "_"), None) is not None
-        return found if given and found in OPTIONS else name
+        usual = "--points" if is_points else _PARAMETERS.get(name, "")
+        for found in (usual, f"--{name.replace('_', '-')}"):
+            if found in OPTIONS and getattr(options, found[2:].replace("-", "_"), None) is not None:
+                return found
+        return name
 
     refused: Refusal | None = getattr(error, "refusal", None)
     return str(error) if refused is None else refused.text(flag)

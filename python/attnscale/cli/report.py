@@ -16,11 +16,13 @@ from .._grid.progress import progress_line
 from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
 from .._report.result import Report, ReportPair, told
+from .._sweep import SweepError, SweepInterrupted
 from ..calibration.fit import default_lengths
+from . import _folder
 from ._laws import read_laws
 from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
-from ._options import Parser, add_option, add_outputs
-from ._output import Answer, OutputError, bad_input
+from ._options import PART_HELP, Parser, add_option, add_outputs
+from ._output import Answer, Interrupted, OutputError, bad_input
 from ._stored import chosen_heads
 
 if TYPE_CHECKING:
@@ -31,9 +33,9 @@ DESCRIPTION = """\
 Measures every head at several lengths and writes one HTML file that opens in any browser, without a network:
 a map of the heads, a scatter plot, each head against length, laws and random keys, a slider that multiplies
 the scale, and the text, if a model or an array "tokens" of a .npz file gives it, with the strongest keys
-of each row. INPUT is a file of queries and keys as for `attnscale entropy`, or a directory with a model of
-transformers, which reads --text. Towers of a model, and self- and cross-attention, are groups of the page.
-Two INPUTs are shown side by side, with their differences.
+of each row. INPUT is a file of queries and keys as for `attnscale entropy`, a folder with such a file for
+each layer, or a directory with a model of transformers, which reads --text. Towers of a model, and self- and
+cross-attention, are groups of the page. Two INPUTs are shown side by side, with their differences.
 """
 _SUFFIXES = ARCHIVES
 #: A placeholder to read laws before the lengths are known; the shortest is the training length.
@@ -48,10 +50,16 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--lengths", help="the first N tokens, for each N (default: all of them, and halves)")
     add_option(parser, "--rows")
     add_option(parser, "--laws", help="laws to compare with the heads; each multiplies the head's own scale")
-    add_option(parser, "--causal", help="of a file: query i sees the keys 0 ... i")
+    add_option(parser, "--causal", help="of a file or folder: query i sees the keys 0 ... i")
     add_option(parser, "--head")
     add_option(parser, "--layout", default="bhsd")
     add_option(parser, "--with-heads")
+    add_option(parser, "--plan")
+    # Without a folder the option is absent, so that Ctrl-C does not advise a store.
+    kept = "of a folder: keep finished layers here, and resume from them"
+    add_option(parser, "--store", default=argparse.SUPPRESS, help=kept)
+    add_option(parser, "--part", metavar="K/N", help=PART_HELP)
+    add_option(parser, "--n-jobs", help="processes that measure a folder (default: 1)")
     add_option(parser, "--output", default=Path("report.html"))
     add_outputs(parser, plot=False, json="print JSON: all numbers of the page")
 
@@ -62,26 +70,52 @@ def run(options: argparse.Namespace) -> Answer:
         raise InputError(f"give one INPUT or two, got {len(options.inputs)}")
     target = _target(options)
     _check_use(options)
+    if options.plan:
+        return _folder.show_plan(options)
     options.with_heads = options.with_heads and _measures_again(options.inputs)
-    with progress_line() as tell:
-        reports = [_measure(each, options, tell) for each in options.inputs]
+    reports, ends = _reports(options)
     found: Report | ReportPair = reports[0]
     if len(reports) == 2:
         with bad_input():
             found = reports[0].beside(reports[1], _names(options.inputs))
+    said = found.differences if isinstance(found, ReportPair) else [*found.summary, *found.outliers]
+    said = [*dict.fromkeys(each.about["note"] for each in reports if "note" in each.about), *said]
+    said += dict.fromkeys(line for each in reports for line in told(each))
+    page = _write(found, target, options, [each.about["heads"] for each in reports if "heads" in each.about])
+    text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
+    pairs = zip(options.inputs, reports, strict=False)
+    rows = [{"input": source, **row} for source, each in pairs for row in each.rows()]
+    return Answer(text, rows, report=found.to_dict() if options.json else None, ends=ends)
+
+
+def _reports(options: argparse.Namespace) -> tuple[list[Report], BaseException | None]:
+    """The report of each input, or that of the finished layers of a folder, and what ended it."""
+    reports: list[Report] = []
+    with progress_line() as tell:
+        try:
+            reports += (_measure(each, options, tell) for each in options.inputs)
+        except (SweepError, SweepInterrupted) as error:
+            is_error = isinstance(error, SweepError)
+            ends = error if is_error else Interrupted(str(error), options.store)
+            if error.partial is None or len(options.inputs) > 1:
+                raise ends from error
+            return [error.partial], ends
+    return reports, None
+
+
+def _write(
+    found: Report | ReportPair, target: Path, options: argparse.Namespace, unfinished: list[str]
+) -> str:
+    """Write the page, and say so; the page of heads that a store keeps is written when all are there."""
+    if unfinished and getattr(options, "store", None) is not None:
+        rest = f"the same command{' without --part' if options.part else ''} measures the rest"
+        return f"No page yet: {' and '.join(unfinished)} heads are measured; {rest}"
     replaced = ", replacing the old one" if target.exists() else ""
     try:
         found.save(target, overwrite=True)
     except OSError as error:
         raise OutputError(f"--output {target}: {error.strerror or error}") from error
-    said = found.differences if isinstance(found, ReportPair) else [*found.summary, *found.outliers]
-    said = [*dict.fromkeys(each.about["note"] for each in reports if "note" in each.about), *said]
-    said += dict.fromkeys(line for each in reports for line in told(each))
-    page = f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
-    text = "\n".join([*(f"{line[:1].upper()}{line[1:]}" for line in said), "", page])
-    pairs = zip(options.inputs, reports, strict=True)
-    rows = [{"input": source, **row} for source, each in pairs for row in each.rows()]
-    return Answer(text, rows, report=found.to_dict())
+    return f"Page: {target} ({target.stat().st_size / 1000:.0f} kB){replaced}"
 
 
 def _target(options: argparse.Namespace) -> Path:
@@ -99,7 +133,8 @@ def _target(options: argparse.Namespace) -> Path:
 def _check_use(options: argparse.Namespace) -> None:
     """Refuse unknown laws, and options that none of the inputs would use."""
     read_laws(options.laws or (), train_length=_ANY_LENGTH)
-    files = [_is_file(each) for each in options.inputs]
+    _folder.check_use(options)
+    files = [_is_file(each, options) for each in options.inputs]
     if options.text is not None and all(files):
         raise InputError(
             f"--text {options.text[0]}: only a model reads a text, got files of queries and keys"
@@ -127,13 +162,16 @@ def _measures_again(inputs: list[str]) -> bool:
     return False
 
 
-def _is_file(source: str) -> bool:
-    """Whether an input is a file of queries and keys rather than a model."""
-    return Path(source).suffix in _SUFFIXES or Path(source).is_file()
+def _is_file(source: str, options: argparse.Namespace) -> bool:
+    """Whether an input is queries and keys, in a file or a folder, rather than a model."""
+    path = Path(source)
+    return path.suffix in _SUFFIXES or path.is_file() or _folder.is_folder(source, options)
 
 
 def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
-    if _is_file(source):
+    if _folder.is_folder(source, options):
+        return _folder.measure(source, options)
+    if _is_file(source, options):
         return _of_file(Path(source), options, tell)
     if options.text is None and not Path(source).is_dir():
         raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")

@@ -12,9 +12,9 @@ from ._options import Parser, add_option, add_outputs
 from ._output import Answer, bad_input, check_folder
 
 _MERGE = """\
-Bring the stores that parts of a sweep, an experiment or a training wrote on several machines into one. Stores
-of different work are refused in a line that names the difference. Nothing is lost: the merge keeps the
-larger number of samples of an experiment's case, and the later step of an unfinished training.
+Bring the stores that parts of a sweep, an experiment, a training or a report wrote on several machines into
+one. Stores of different work are refused in a line that names the difference. Nothing is lost: the merge
+keeps the larger number of samples of an experiment's case, and the later step of an unfinished training.
 The command that wrote the stores, with --store, then shows the whole result, and computes missing cases.
 """
 

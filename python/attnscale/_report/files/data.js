@@ -40,6 +40,9 @@ function choose(changes) {
   tell();
 }
 
+/** The least and the largest of numbers, however many there are: a call takes no more than some 100,000 arguments. */
+const ends = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+
 const number = (value) => (value === null || value === undefined ? NaN : value);
 /** A number of a head that was measured at every length and every multiple, or at those chosen. */
 const at = (report, name, i, length, multiple) => number(report[name][i][length][multiple]);
@@ -139,8 +142,7 @@ function extent(quantity) {
   const known = found.filter(Number.isFinite);
   if (!known.length) return log ? [1, 10] : [0, 1];
   if (quantity === "keys") return [1, SHARED.lengths[SHARED.lengths.length - 1]];
-  const least = Math.min(...known);
-  const most = Math.max(...known);
+  const [least, most] = ends(known);
   if (share || quantity === "entropy" || quantity === "misses") return [0, most || 1];
   return least === most ? [least - 0.5, most + 0.5] : [least, most];
 }

@@ -27,7 +27,7 @@ function difference(i) {
 }
 function mostDifference() {
   const sizes = HEADS.map(({ index }) => Math.abs(difference(index))).filter(Number.isFinite);
-  return Math.max(...sizes, QUANTITIES[state.colour].least);
+  return Math.max(ends(sizes)[1], QUANTITIES[state.colour].least);
 }
 
 function buildMap(map) {

@@ -45,6 +45,10 @@ function headerCell(column) {
       ...named(column.label, column.short), mark));
 }
 
+/** Heads of a table that is drawn at once; a reader may ask for the others. */
+const FIRST = 200;
+let whole = false;
+
 /** A head in as many rows as there are reports. */
 function headRows(i) {
   const open = make("button", { type: "button", onclick: () => openHead(i, true) },
@@ -57,7 +61,8 @@ function headRows(i) {
 }
 
 function drawTable() {
-  const heads = sorted(passing());
+  const passed = sorted(passing());
+  const heads = whole ? passed : passed.slice(0, FIRST);
   const names = [make("th", { scope: "col" }, "head"), several ? make("th", { scope: "col", class: "word" }, "report") : null];
   const head = make("tr", {}, ...names, ...COLUMNS_SHOWN.map(headerCell));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...heads.flatMap(headRows)));
@@ -66,7 +71,10 @@ function drawTable() {
   scroll.replaceChildren(table);
   Object.assign(scroll, { scrollLeft, scrollTop });
   document.getElementById("sort-of").value = state.of;
-  document.getElementById("table-note").textContent = `${heads.length} of ${HEADS.length} heads at ${lengthName()}${atMultiple()}.`;
+  const first = heads.length < passed.length ? `, the first ${heads.length} of them below` : "";
+  document.getElementById("table-note").textContent =
+    `${passed.length} of ${HEADS.length} heads at ${lengthName()}${atMultiple()}${first}.`;
+  document.getElementById("table-all").hidden = !first;
 }
 
 /** The heads that the table shows, with full numbers; two reports have columns of their own. */
@@ -105,6 +113,11 @@ function startTable() {
   of.append(...options(several ? [...NAMES.map((name, k) => [k, name]), [2, `${NAMES[1]} less ${NAMES[0]}`]] : [[0, "this"]]));
   of.addEventListener("change", () => choose({ of: Number(of.value) }));
   document.getElementById("sort-control").hidden = !several;
+  document.getElementById("table-all").addEventListener("click", () => {
+    whole = true;
+    drawTable();
+    document.getElementById("table-scroll").focus();
+  });
   document.getElementById("export-csv").addEventListener("click", () => saveFile("heads.csv", csv(), "text/csv"));
   listeners.push(drawTable);
 }

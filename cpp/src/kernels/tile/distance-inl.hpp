@@ -33,14 +33,17 @@ inline void fill_distance_panel(const matrix& table, int rows, query_panel panel
   const int lanes = panel.vectors * w;
   for (int n = 0; n < panel.vectors; ++n) {
     const int first = panel.lane + n * w;
-    if (table.layout.column == 1 && first + w <= rows) {
+    if (is_direct<T>(table.layout) && first + w <= rows) {
       const row_view<T> in{table_at<T>(table, first, key), table.layout.row};
       rows_to_lanes(in, keys, out + n * w, lanes);
       continue;
     }
     for (int r = 0; r < w; ++r) {
-      const T* in = table_at<T>(table, first + r < rows ? first + r : rows - 1, key);
-      for (int j = 0; j < keys; ++j) copy[r * keys + j] = in[j * table.layout.column];
+      const int64_t row = first + r < rows ? first + r : rows - 1;
+      const ptrdiff_t start = row * table.layout.row + key * table.layout.column;
+      for (int j = 0; j < keys; ++j)
+        copy[r * keys + j] =
+            read_element<T>(table.data, table.layout.type, start + j * table.layout.column);
     }
     rows_to_lanes(row_view<T>{copy, keys}, keys, out + n * w, lanes);
   }

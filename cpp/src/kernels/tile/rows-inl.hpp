@@ -69,7 +69,17 @@ inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t star
     for (; i + width<float> <= count; i += width<float>) store(out + i, load_bfloat16(in + i));
   return i;
 }
-inline int64_t widen_vectors(const void*, element_type, ptrdiff_t, int64_t, double*) { return 0; }
+inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
+                             double* out) {
+  constexpr int w = width<float>;
+  int64_t i = 0;
+  for (float copy[w]; i + w <= count; i += w) {
+    const float* in = static_cast<const float*>(data) + start + i;
+    if (type != element_type::float32) widen_vectors(data, type, start + i, w, copy), in = copy;
+    for (int k = 0; k < w; ++k) out[i + k] = static_cast<double>(in[k]);
+  }
+  return i;
+}
 
 template <class T>
 inline bool is_direct(const matrix_layout& layout) {
@@ -81,9 +91,8 @@ template <class T>
 inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
   const ptrdiff_t start = row * m.layout.row;
   int64_t i = 0;
-  const bool half =
-      m.layout.type == element_type::float16 || m.layout.type == element_type::bfloat16;
-  if (half && m.layout.column == 1) i = widen_vectors(m.data, m.layout.type, start, count, out);
+  if (item_size(m.layout.type) < static_cast<ptrdiff_t>(sizeof(T)) && m.layout.column == 1)
+    i = widen_vectors(m.data, m.layout.type, start, count, out);
   if (is_direct<T>(m.layout))
     for (const T* const in = static_cast<const T*>(m.data) + start; i + width<T> <= count;
          i += width<T>)

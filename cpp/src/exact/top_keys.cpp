@@ -62,17 +62,16 @@ class top_keys_run {
   }
 
   void operator()() {
-    if (ranges_ == 1)
-      return parallel_for(tasks_, how_, [&](std::int64_t task, const stop_signal& stop) {
-        const query_block rows = rows_of(task);
-        std::vector<scored_key> found;
-        list(rows, {0, p_.n_keys}, stop, [&](int r, const key_list& keys) {
-          found.clear();
-          append(keys, 0, found);
-          write(rows, r, found);
-        });
+    if (ranges_ > 1) return run_ranges();
+    parallel_for(tasks_, how_, [&](std::int64_t task, const stop_signal& stop) {
+      const query_block rows = rows_of(task);
+      std::vector<scored_key> found;
+      list(rows, {0, p_.n_keys}, stop, [&](int r, const key_list& keys) {
+        found.clear();
+        append(keys, 0, found);
+        write(rows, r, found);
       });
-    run_ranges();
+    });
   }
 
  private:
@@ -104,7 +103,8 @@ class top_keys_run {
     const std::int64_t count = std::min(p_.k, static_cast<std::int64_t>(found.size()));
     if (static_cast<std::int64_t>(found.size()) > count)
       std::nth_element(found.begin(), found.begin() + count, found.end());
-    std::sort(found.begin(), found.begin() + count);
+    if (!std::is_sorted(found.begin(), found.begin() + count))  // the kernel sorts short lists
+      std::sort(found.begin(), found.begin() + count);
     const std::int64_t at = (rows.head * p_.n_queries + rows.first + r) * p_.k;
     for (std::int64_t i = 0; i < count; ++i) {
       p_.index[at + i] = found[static_cast<std::size_t>(i)].key;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The k keys of each row with the largest scores: q . k is streamed once, in double. A row lists
-// the keys above a floor; a full list keeps its k largest, and the least of them is the new floor.
-// Keys come in order, so a later key with an equal score is not among the first.
+// the keys from a floor on, which rises when a full list is reduced: k listed keys reach it. Keys
+// come in order, so a later key whose score equals the k-th largest is not among the first k.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/simd/simd.hpp"
+#include "kernels/softmax/decode_scores-inl.hpp"
 #include "kernels/sparse/candidates-inl.hpp"
 #include "kernels/sparse/tiles-inl.hpp"
 #include "kernels/tile/block.hpp"
@@ -29,15 +31,141 @@ inline int64_t top_capacity(int64_t k, int64_t keys) {
   return list_room(most < keys ? most : keys);
 }
 
+/// The next number above x, which is finite.
+inline double next_above(double x) {
+  int64_t bits;
+  x = x + 0.0;  // no -0
+  __builtin_memcpy(&bits, &x, sizeof x);
+  bits += x < 0 ? -1 : 1;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/// Bits of the lanes where a score reaches its floor; not those with NaN.
+ATTNSCALE_INLINE unsigned reaching(vec<double> score, vec<double> floor) {
+  return ~not_below(floor, score) & ((1u << width<double>)-1);
+}
+
+/// Number of scaled scores of a tile that reach the floor of their lane.
+inline int count_reaching(const double* raw, ptrdiff_t step, int keys, vec<double> scale,
+                          vec<double> floor) {
+  const vec<double> one = broadcast(1.0), zero = broadcast(0.0);
+  vec<double> even = zero, odd = zero;
+  int j = 0;
+  for (; j + 1 < keys; j += 2) {
+    even = even + xsimd::select(load(raw + j * step) * scale >= floor, one, zero);
+    odd = odd + xsimd::select(load(raw + (j + 1) * step) * scale >= floor, one, zero);
+  }
+  if (j < keys) even = even + xsimd::select(load(raw + j * step) * scale >= floor, one, zero);
+  double lanes[width<double>];
+  store(lanes, even + odd);
+  int count = 0;
+  for (const double each : lanes) count += static_cast<int>(each);
+  return count;
+}
+
+/// A number per lane that at least k of a tile's scores reach: the least of the maxima of k groups.
+inline vec<double> reached_by(int64_t k, const double* score, ptrdiff_t step, int keys) {
+  const int64_t group = keys / k;
+  vec<double> least = broadcast(limits<double>::infinity);
+  for (int64_t g = 0; g < k; ++g) {
+    vec<double> most = load(score);
+    for (int64_t j = 1; j < group; ++j) most = max_or(load(score + j * step), most);
+    least = min_or(most, least);
+    score += group * step;
+  }
+  return least;
+}
+
+/// Smallest and largest score of a list, which it pads to whole vectors with the smallest.
+inline void find_range(candidates<double>& list, double& low, double& high) {
+  constexpr int w = width<double>;
+  const int64_t room = list_room(list.count);
+  for (int64_t i = list.count; i < room; ++i) list.value[i] = list.value[0];
+  vec<double> least = load(list.value), most = least;
+  for (int64_t i = w; i < list.count; i += w) {
+    least = min_or(load(list.value + i), least);
+    most = max_or(load(list.value + i), most);
+  }
+  double lows[w], highs[w];
+  store(lows, least);
+  store(highs, most);
+  low = lows[0], high = highs[0];
+  for (int i = 1; i < w; ++i) {
+    low = lows[i] < low ? lows[i] : low;
+    high = highs[i] > high ? highs[i] : high;
+  }
+  for (int64_t i = list.count; i < room; ++i) list.value[i] = low;
+}
+
+/// Keeps the k largest of the list, and at most `more` others; returns the floor of later keys. k <
+/// list.count, no NaN.
+inline double keep_some(candidates<double>& list, int64_t k, int64_t more) {
+  double low, high;
+  find_range(list, low, high);
+  for (int64_t above = 0; above < k || above > k + more;) {
+    const double middle = low / 2 + high / 2;
+    if (!(middle > low && middle < high)) return next_above(keep_largest(list, k));
+    above = count_above(list, middle);
+    (above < k ? high : low) = middle;
+  }
+  int64_t kept = 0;
+  for (int64_t i = 0; i < list.count; ++i) {
+    const double value = list.value[i];
+    list.value[kept] = value;
+    list.key[kept] = list.key[i];
+    kept += value > low;
+  }
+  list.count = kept;
+  return next_above(low);
+}
+
+/// Most keys that are sorted by counting, for each of them, those with a larger score.
+constexpr int64_t ranked_keys = 128;
+
+/// Sorts at most ranked_keys keys by decreasing score, equal scores in the order of the list.
+inline void sort_by_rank(candidates<double>& list) {
+  constexpr int w = width<double>;
+  const vec<double> one = broadcast(1.0), zero = broadcast(0.0);
+  double value[ranked_keys];
+  uint32_t key[ranked_keys];
+  bool taken[ranked_keys] = {};
+  const auto count = static_cast<int>(list.count);
+  for (int i = 0; i < count; ++i) value[i] = list.value[i], key[i] = list.key[i];
+  for (int i = count; i < ranked_keys && i % (2 * w) != 0; ++i) value[i] = limits<double>::lowest;
+  for (int i = 0; i < count; i += 2 * w) {
+    const vec<double> own[2] = {load(value + i), load(value + i + w)};
+    vec<double> larger[2] = {zero, zero};
+    for (int j = 0; j < count; ++j)
+#pragma GCC unroll 2
+      for (int n = 0; n < 2; ++n)
+        larger[n] = larger[n] + xsimd::select(broadcast(value[j]) > own[n], one, zero);
+    double ranks[2 * w];
+    store(ranks, larger[0]);
+    store(ranks + w, larger[1]);
+    for (int r = 0; r < 2 * w && i + r < count; ++r) {
+      auto at = static_cast<int>(ranks[r]);
+      while (taken[at]) ++at;  // by an equal score
+      taken[at] = true;
+      list.value[at] = value[i + r];
+      list.key[at] = key[i + r];
+    }
+  }
+}
+
+/// Keys of a group for a first floor, at least: fewer give a floor that most keys reach.
+constexpr int64_t least_group = 4;
+
 struct top_workspace {
   sparse_tile_workspace<double> score;
+  decode_score_workspace<double> decode;
   int64_t capacity;
-  double *limit, *value;
+  double *floor, *value;
   uint32_t* key;
 
   top_workspace(const top_keys_block& b, arena& a)
-      : score(b, a), capacity(top_capacity(b.k, key_ranges(b).keys())) {
-    limit = a.take<double>(block_rows<double>);
+      : score(b, a), decode(b, a), capacity(top_capacity(b.k, key_ranges(b).keys())) {
+    floor = a.take<double>(block_rows<double>);
     value = a.take<double>(b.rows * capacity);
     key = a.take<uint32_t>(b.rows * capacity);
   }
@@ -53,16 +181,13 @@ class top_rows {
 
   void run() {
     for (int r = 0; r < block_rows<double>; ++r) {
-      ws_.limit[r] = r < b_.rows ? masked_score<double> : limits<double>::infinity;
+      ws_.floor[r] = r < b_.rows ? next_above(masked_score<double>) : limits<double>::infinity;
       if (r < b_.rows) list_[r] = {ws_.value + r * ws_.capacity, ws_.key + r * ws_.capacity, 0};
     }
-    for_panels<double>(b_.rows, [&](query_panel panel) { tiles_.pack(panel, query_of(panel)); });
-    tiles_.walk.for_tiles([&](const key_tile& at) {
-      const row_view<double> k = tiles_.view(at);
-      for_panels<double>(b_.rows, [&](query_panel panel) { tile(panel, at, k); });
-    });
+    b_.rows <= decode_rows ? scan_rows() : scan();
     for (int r = 0; r < b_.rows; ++r) {
-      reduce(r, 0);
+      if (list_[r].count > b_.k) keep_some(list_[r], b_.k, 0);
+      if (list_[r].count <= ranked_keys) sort_by_rank(list_[r]);
       b_.lists[r] = {list_[r].value, list_[r].key, list_[r].count};
     }
   }
@@ -74,43 +199,102 @@ class top_rows {
     return ws_.score.tile.query + panel.lane * b_.head_dim;
   }
 
+  void scan() {
+    for_panels<double>(b_.rows, [&](query_panel panel) { tiles_.pack(panel, query_of(panel)); });
+    tiles_.walk.for_tiles([&](const key_tile& at) {
+      const row_view<double> k = tiles_.view(at);
+      for_panels<double>(b_.rows, [&](query_panel panel) { tile(panel, at, k); });
+    });
+  }
+
+  /// Scan of a few rows, with the channels in the lanes: as fast as memory is read.
+  void scan_rows() {
+    decode_scores<double> scores(b_, ws_.decode);
+    tiles_.walk.for_tiles(
+        [&](const key_tile& at) {
+          const row_view<double> k = tiles_.view(at);
+          for (int r = 0; r < b_.rows; ++r) {
+            vec<double> high;
+            if (scores.score(r, at, k, high) && reaching(high, broadcast(ws_.floor[r])) != 0)
+              collect_row(r, at);
+          }
+        },
+        decode_keys);
+  }
+
+  void collect_row(int r, const key_tile& at) {
+    make_room(r);
+    const vec<double> floor = broadcast(ws_.floor[r]);
+    const auto first = static_cast<uint32_t>(at.key - b_.key_begin);
+    for (int j = 0; j < at.keys; j += w) {
+      const double* const t = ws_.decode.scores + j;
+      for (unsigned some = reaching(load(t), floor); some != 0; some &= some - 1) {
+        const int i = __builtin_ctz(some);
+        append(r, t[i], first + static_cast<uint32_t>(j + i));
+      }
+    }
+  }
+
   void tile(query_panel panel, const key_tile& at, row_view<double> k) {
     sparse_tile<double> t;
     if (!tiles_.score(panel, at, k, query_of(panel), t)) return;
     for (int n = 0; n < panel.vectors; ++n) {
       const int first = panel.lane + n * w;
-      if (not_below(t.high[n], load(ws_.limit + first)) == 0) continue;
-      for (int r = first; r < first + w && r < b_.rows; ++r) reduce(r, top_slack(b_.k));
+      if (reaching(t.high[n], load(ws_.floor + first)) == 0) continue;
+      for (int r = first; r < first + w && r < b_.rows; ++r) make_room(r);
       t.biased ? collect<true>(first, n, at.key, t.seen) : collect<false>(first, n, at.key, t.seen);
     }
   }
 
-  /// Appends the keys of a tile whose score is above the limit of their lane.
+  /// Appends the keys of a tile whose scores reach the floor of their lane.
   template <bool Finished>
   void collect(int first, int n, int64_t key, const vector_keys& seen) {
-    const vec<double> limit = load(ws_.limit + first);
-    const vec<double> scale = Finished ? broadcast(1.0) : load(ws_.score.scale + first);
-    const int step = seen.vectors * w;
+    double own[w];
+    for (int r = 0; r < w; ++r) own[r] = Finished ? 1 : ws_.score.scale[first + r];
+    const vec<double> scale = load(own);
+    const ptrdiff_t step = seen.vectors * w;
+    const int keys = seen.end[n] - seen.begin[n];
     const double* raw = ws_.score.tile.scores + seen.begin[n] * step + n * w;
-    for (int j = seen.begin[n]; j < seen.end[n]; ++j, raw += step) {
-      const vec<double> t = Finished ? load(raw) : load(raw) * scale;
-      unsigned above = not_below(t, limit);
-      if (above == 0) continue;
-      double lanes[w];
-      store(lanes, t);
-      for (; above != 0; above &= above - 1) {
-        const int r = __builtin_ctz(above);
-        candidates<double>& list = list_[first + r];
-        if (lanes[r] != lanes[r]) continue;  // a row with NaN is lost
-        list.value[list.count] = lanes[r];
-        list.key[list.count++] = static_cast<uint32_t>(key + j - b_.key_begin);
-      }
+    if (list_[first].count == 0 && keys >= least_group * b_.k) {
+      const vec<double> reached = reached_by(b_.k, raw, step, keys) * scale;
+      store(ws_.floor + first, max_or(reached, load(ws_.floor + first)));
     }
+    const auto at = static_cast<uint32_t>(key + seen.begin[n] - b_.key_begin);
+    const vec<double> floor = load(ws_.floor + first);
+    if (2 * count_reaching(raw, step, keys, scale, floor) > keys)
+      for (int r = first; r < first + w && r < b_.rows; ++r)
+        append_lane(r, raw + r - first, own[r - first], step, keys, at);
+    else
+      for (int j = 0; j < keys; ++j, raw += step)
+        for (unsigned some = reaching(load(raw) * scale, floor); some != 0; some &= some - 1) {
+          const int r = __builtin_ctz(some);
+          append(first + r, raw[r] * own[r], at + static_cast<uint32_t>(j));
+        }
   }
 
-  /// Keeps the k largest of a list that has more than k + slack candidates.
-  void reduce(int r, int64_t slack) {
-    if (list_[r].count > b_.k + slack) ws_.limit[r] = keep_largest(list_[r], b_.k);
+  /// Appends the keys of one row without branches, which many candidates would make unpredictable.
+  void append_lane(int r, const double* raw, double scale, ptrdiff_t step, int keys, uint32_t at) {
+    candidates<double> list = list_[r];
+    const double floor = ws_.floor[r];
+    for (int j = 0; j < keys; ++j, raw += step) {
+      const double score = *raw * scale;
+      list.value[list.count] = score;
+      list.key[list.count] = at + static_cast<uint32_t>(j);
+      list.count += score >= floor;
+    }
+    list_[r].count = list.count;
+  }
+
+  void append(int r, double score, uint32_t key) {
+    candidates<double>& list = list_[r];
+    list.value[list.count] = score;
+    list.key[list.count++] = key;
+  }
+
+  /// Reduces the list of row r if the next tile may not fit.
+  void make_room(int r) {
+    const int64_t slack = top_slack(b_.k);
+    if (list_[r].count > b_.k + slack) ws_.floor[r] = keep_some(list_[r], b_.k, slack / 8);
   }
 
   const top_keys_block& b_;

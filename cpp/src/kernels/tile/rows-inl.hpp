@@ -57,8 +57,8 @@ inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   __builtin_unreachable();
 }
 
-/// Converts the leading elements of a contiguous 16-bit row, a vector at a time; returns their
-/// number.
+/// Converts the leading elements of a contiguous row of a narrower type, a vector at a time;
+/// returns their number.
 inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
                              float* out) {
   const uint16_t* in = static_cast<const uint16_t*>(data) + start;
@@ -74,9 +74,11 @@ inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t star
   constexpr int w = width<float>;
   int64_t i = 0;
   for (float copy[w]; i + w <= count; i += w) {
-    const float* in = static_cast<const float*>(data) + start + i;
-    if (type != element_type::float32) widen_vectors(data, type, start + i, w, copy), in = copy;
-    for (int k = 0; k < w; ++k) out[i + k] = static_cast<double>(in[k]);
+    if (type == element_type::float32)
+      store(copy, load(static_cast<const float*>(data) + start + i));
+    else
+      widen_vectors(data, type, start + i, w, copy);
+    for (int k = 0; k < w; ++k) out[i + k] = static_cast<double>(copy[k]);
   }
   return i;
 }

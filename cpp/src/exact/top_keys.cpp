@@ -12,6 +12,7 @@
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
 #include "exact/query_rescaling.hpp"
+#include "kernels/numbers.hpp"
 #include "kernels/tile/block.hpp"
 #include "machine/dispatch.hpp"
 #include "machine/scratch.hpp"
@@ -65,12 +66,7 @@ class top_keys_run {
     if (ranges_ > 1) return run_ranges();
     parallel_for(tasks_, how_, [&](std::int64_t task, const stop_signal& stop) {
       const query_block rows = rows_of(task);
-      std::vector<scored_key> found;
-      list(rows, {0, p_.n_keys}, stop, [&](int r, const key_list& keys) {
-        found.clear();
-        append(keys, 0, found);
-        write(rows, r, found);
-      });
+      list(rows, {0, p_.n_keys}, stop, [&](int r, const key_list& keys) { write(rows, r, keys); });
     });
   }
 
@@ -98,21 +94,37 @@ class top_keys_run {
       found.push_back({keys.score[i], first + static_cast<std::int64_t>(keys.key[i])});
   }
 
+  /// Writes key number i of a row.
+  void write(std::int64_t row, std::int64_t i, const scored_key& found) const {
+    p_.index[row * p_.k + i] = found.key;
+    p_.score[row * p_.k + i] = found.score;
+  }
+
+  /// Writes a row without the keys from number `count` on.
+  void write_absent(std::int64_t row, std::int64_t count) const {
+    for (std::int64_t i = count; i < p_.k; ++i) write(row, i, {-infinity, -1});
+  }
+
   /// Sorts the candidates of a row and writes the first k.
-  void write(const query_block& rows, int r, std::vector<scored_key>& found) const {
+  void write(std::int64_t row, std::vector<scored_key>& found) const {
     const std::int64_t count = std::min(p_.k, static_cast<std::int64_t>(found.size()));
     if (static_cast<std::int64_t>(found.size()) > count)
       std::nth_element(found.begin(), found.begin() + count, found.end());
-    if (!std::is_sorted(found.begin(), found.begin() + count))  // the kernel sorts short lists
-      std::sort(found.begin(), found.begin() + count);
-    const std::int64_t at = (rows.head * p_.n_queries + rows.first + r) * p_.k;
-    for (std::int64_t i = 0; i < count; ++i) {
-      p_.index[at + i] = found[static_cast<std::size_t>(i)].key;
-      p_.score[at + i] = found[static_cast<std::size_t>(i)].score;
+    std::sort(found.begin(), found.begin() + count);
+    for (std::int64_t i = 0; i < count; ++i) write(row, i, found[static_cast<std::size_t>(i)]);
+    write_absent(row, count);
+  }
+
+  /// Writes a row from the list of all of its keys.
+  void write(const query_block& rows, int r, const key_list& keys) const {
+    const std::int64_t row = rows.head * p_.n_queries + rows.first + r;
+    if (!keys.sorted) {
+      std::vector<scored_key> found;
+      append(keys, 0, found);
+      return write(row, found);
     }
-    std::fill(p_.index + at + count, p_.index + at + p_.k, -1);
-    std::fill(p_.score + at + count, p_.score + at + p_.k,
-              -std::numeric_limits<double>::infinity());
+    for (std::int64_t i = 0; i < keys.count; ++i) write(row, i, {keys.score[i], keys.key[i]});
+    write_absent(row, keys.count);
   }
 
   /// Lists each range of the keys of each block on its own, then merges them.
@@ -135,7 +147,7 @@ class top_keys_run {
               parts[static_cast<std::size_t>((task * ranges_ + range) * block_rows_ + r)];
           all.insert(all.end(), part.begin(), part.end());
         }
-        write(rows, r, all);
+        write(rows.head * p_.n_queries + rows.first + r, all);
       }
     });
   }

@@ -46,35 +46,36 @@ ATTNSCALE_INLINE unsigned reaching(vec<double> score, vec<double> floor) {
   return ~not_below(floor, score) & ((1u << width<double>)-1);
 }
 
-/// Number of scaled scores of a tile that reach the floor of their lane.
-inline int count_reaching(const double* raw, ptrdiff_t step, int keys, vec<double> scale,
-                          vec<double> floor) {
+/// Number of scores of each lane that reach a floor.
+ATTNSCALE_INLINE vec<double> count_reaching(const double* score, ptrdiff_t step, int keys,
+                                            vec<double> floor) {
+  constexpr int parts = 4;
   const vec<double> one = broadcast(1.0), zero = broadcast(0.0);
-  vec<double> even = zero, odd = zero;
+  vec<double> count[parts] = {zero, zero, zero, zero};
   int j = 0;
-  for (; j + 1 < keys; j += 2) {
-    even = even + xsimd::select(load(raw + j * step) * scale >= floor, one, zero);
-    odd = odd + xsimd::select(load(raw + (j + 1) * step) * scale >= floor, one, zero);
-  }
-  if (j < keys) even = even + xsimd::select(load(raw + j * step) * scale >= floor, one, zero);
-  double lanes[width<double>];
-  store(lanes, even + odd);
-  int count = 0;
-  for (const double each : lanes) count += static_cast<int>(each);
-  return count;
+  for (; j + parts <= keys; j += parts, score += parts * step)
+#pragma GCC unroll 4
+    for (int n = 0; n < parts; ++n)
+      count[n] = count[n] + xsimd::select(load(score + n * step) >= floor, one, zero);
+  for (; j < keys; ++j, score += step)
+    count[0] = count[0] + xsimd::select(load(score) >= floor, one, zero);
+  return (count[0] + count[1]) + (count[2] + count[3]);
 }
 
-/// A number per lane that at least k of a tile's scores reach: the least of the maxima of k groups.
-inline vec<double> reached_by(int64_t k, const double* score, ptrdiff_t step, int keys) {
-  const int64_t group = keys / k;
-  vec<double> least = broadcast(limits<double>::infinity);
-  for (int64_t g = 0; g < k; ++g) {
-    vec<double> most = load(score);
-    for (int64_t j = 1; j < group; ++j) most = max_or(load(score + j * step), most);
-    least = min_or(most, least);
-    score += group * step;
+/// A number per lane that at least k of a tile's scores, `high` at most, reach, and few others.
+inline vec<double> reached_by(int64_t k, const double* score, ptrdiff_t step, int keys,
+                              vec<double> high) {
+  constexpr int steps = 7;
+  const vec<double> half = broadcast(0.5), wanted = broadcast(static_cast<double>(k));
+  vec<double> low = high;
+  for (int j = 0; j < keys; ++j) low = min_or(load(score + j * step), low);
+  for (int i = 0; i < steps; ++i) {
+    const vec<double> middle = low * half + high * half;
+    const vec_mask<double> enough = count_reaching(score, step, keys, middle) >= wanted;
+    low = xsimd::select(enough, middle, low);
+    high = xsimd::select(enough, high, middle);
   }
-  return least;
+  return low;
 }
 
 /// Smallest and largest score of a list, which it pads to whole vectors with the smallest.
@@ -125,25 +126,24 @@ constexpr int64_t ranked_keys = 128;
 
 /// Sorts at most ranked_keys keys by decreasing score, equal scores in the order of the list.
 inline void sort_by_rank(candidates<double>& list) {
-  constexpr int w = width<double>;
+  constexpr int parts = 4, together = parts * width<double>;
   const vec<double> one = broadcast(1.0), zero = broadcast(0.0);
   double value[ranked_keys];
   uint32_t key[ranked_keys];
   bool taken[ranked_keys] = {};
   const auto count = static_cast<int>(list.count);
   for (int i = 0; i < count; ++i) value[i] = list.value[i], key[i] = list.key[i];
-  for (int i = count; i < ranked_keys && i % (2 * w) != 0; ++i) value[i] = limits<double>::lowest;
-  for (int i = 0; i < count; i += 2 * w) {
-    const vec<double> own[2] = {load(value + i), load(value + i + w)};
-    vec<double> larger[2] = {zero, zero};
+  for (int i = count; i % together != 0; ++i) value[i] = limits<double>::lowest;
+  for (int i = 0; i < count; i += together) {
+    vec<double> own[parts], larger[parts];
+    for (int n = 0; n < parts; ++n) own[n] = load(value + i + n * width<double>), larger[n] = zero;
     for (int j = 0; j < count; ++j)
-#pragma GCC unroll 2
-      for (int n = 0; n < 2; ++n)
+#pragma GCC unroll 4
+      for (int n = 0; n < parts; ++n)
         larger[n] = larger[n] + xsimd::select(broadcast(value[j]) > own[n], one, zero);
-    double ranks[2 * w];
-    store(ranks, larger[0]);
-    store(ranks + w, larger[1]);
-    for (int r = 0; r < 2 * w && i + r < count; ++r) {
+    double ranks[together];
+    for (int n = 0; n < parts; ++n) store(ranks + n * width<double>, larger[n]);
+    for (int r = 0; r < together && i + r < count; ++r) {
       auto at = static_cast<int>(ranks[r]);
       while (taken[at]) ++at;  // by an equal score
       taken[at] = true;
@@ -152,9 +152,6 @@ inline void sort_by_rank(candidates<double>& list) {
     }
   }
 }
-
-/// Keys of a group for a first floor, at least: fewer give a floor that most keys reach.
-constexpr int64_t least_group = 4;
 
 struct top_workspace {
   sparse_tile_workspace<double> score;
@@ -187,8 +184,9 @@ class top_rows {
     b_.rows <= decode_rows ? scan_rows() : scan();
     for (int r = 0; r < b_.rows; ++r) {
       if (list_[r].count > b_.k) keep_some(list_[r], b_.k, 0);
-      if (list_[r].count <= ranked_keys) sort_by_rank(list_[r]);
-      b_.lists[r] = {list_[r].value, list_[r].key, list_[r].count};
+      const bool sorted = list_[r].count <= ranked_keys;
+      if (sorted) sort_by_rank(list_[r]);
+      b_.lists[r] = {list_[r].value, list_[r].key, list_[r].count, sorted};
     }
   }
 
@@ -242,45 +240,54 @@ class top_rows {
       const int first = panel.lane + n * w;
       if (reaching(t.high[n], load(ws_.floor + first)) == 0) continue;
       for (int r = first; r < first + w && r < b_.rows; ++r) make_room(r);
-      t.biased ? collect<true>(first, n, at.key, t.seen) : collect<false>(first, n, at.key, t.seen);
+      if (!t.biased) finish(first, n, t.seen);
+      collect(first, n, at.key, t.seen, t.high[n]);
     }
   }
 
-  /// Appends the keys of a tile whose scores reach the floor of their lane.
-  template <bool Finished>
-  void collect(int first, int n, int64_t key, const vector_keys& seen) {
-    double own[w];
-    for (int r = 0; r < w; ++r) own[r] = Finished ? 1 : ws_.score.scale[first + r];
-    const vec<double> scale = load(own);
+  /// Turns products into scores.
+  void finish(int first, int n, const vector_keys& seen) {
+    const vec<double> scale = load(ws_.score.scale + first);
+    double* score = ws_.score.tile.scores + n * w;
+    for (int j = 0; j < seen.end[n]; ++j, score += seen.vectors * w)
+      store(score, load(score) * scale);
+  }
+
+  /// Appends the keys of a tile whose scores, `high` at most, reach the floor of their lane.
+  void collect(int first, int n, int64_t key, const vector_keys& seen, vec<double> high) {
     const ptrdiff_t step = seen.vectors * w;
     const int keys = seen.end[n] - seen.begin[n];
-    const double* raw = ws_.score.tile.scores + seen.begin[n] * step + n * w;
-    if (list_[first].count == 0 && keys >= least_group * b_.k) {
-      const vec<double> reached = reached_by(b_.k, raw, step, keys) * scale;
+    const double* score = ws_.score.tile.scores + seen.begin[n] * step + n * w;
+    if (list_[first].count == 0 && keys >= 2 * b_.k) {
+      const vec<double> reached = reached_by(b_.k, score, step, keys, high);
       store(ws_.floor + first, max_or(reached, load(ws_.floor + first)));
     }
     const auto at = static_cast<uint32_t>(key + seen.begin[n] - b_.key_begin);
     const vec<double> floor = load(ws_.floor + first);
-    if (2 * count_reaching(raw, step, keys, scale, floor) > keys)
-      for (int r = first; r < first + w && r < b_.rows; ++r)
-        append_lane(r, raw + r - first, own[r - first], step, keys, at);
-    else
-      for (int j = 0; j < keys; ++j, raw += step)
-        for (unsigned some = reaching(load(raw) * scale, floor); some != 0; some &= some - 1) {
-          const int r = __builtin_ctz(some);
-          append(first + r, raw[r] * own[r], at + static_cast<uint32_t>(j));
-        }
+    double counts[w];
+    store(counts, count_reaching(score, step, keys, floor));
+    double all = 0;
+    for (const double each : counts) all += each;
+    if (2 * all > keys) {
+      for (int r = 0; r < w; ++r)
+        if (counts[r] > 0) append_lane(first + r, score + r, step, keys, at);
+      return;
+    }
+    for (int j = 0; j < keys; ++j, score += step)
+      for (unsigned some = reaching(load(score), floor); some != 0; some &= some - 1) {
+        const int r = __builtin_ctz(some);
+        append(first + r, score[r], at + static_cast<uint32_t>(j));
+      }
   }
 
   /// Appends the keys of one row without branches, which many candidates would make unpredictable.
-  void append_lane(int r, const double* raw, double scale, ptrdiff_t step, int keys, uint32_t at) {
+  void append_lane(int r, const double* score, ptrdiff_t step, int keys, uint32_t at) {
     candidates<double> list = list_[r];
     const double floor = ws_.floor[r];
-    for (int j = 0; j < keys; ++j, raw += step) {
-      const double score = *raw * scale;
-      list.value[list.count] = score;
+    for (int j = 0; j < keys; ++j, score += step) {
+      list.value[list.count] = *score;
       list.key[list.count] = at + static_cast<uint32_t>(j);
-      list.count += score >= floor;
+      list.count += *score >= floor;
     }
     list_[r].count = list.count;
   }

@@ -71,14 +71,16 @@ inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t star
 }
 inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
                              double* out) {
-  constexpr int w = width<float>;
+  if (type == element_type::float32) {
+    const float* const in = static_cast<const float*>(data) + start;
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<double>(in[i]);
+    return count;
+  }
+  float copy[width<float>];
   int64_t i = 0;
-  for (float copy[w]; i + w <= count; i += w) {
-    if (type == element_type::float32)
-      store(copy, load(static_cast<const float*>(data) + start + i));
-    else
-      widen_vectors(data, type, start + i, w, copy);
-    for (int k = 0; k < w; ++k) out[i + k] = static_cast<double>(copy[k]);
+  for (; i + width<float> <= count; i += width<float>) {
+    widen_vectors(data, type, start + i, width<float>, copy);
+    for (int k = 0; k < width<float>; ++k) out[i + k] = static_cast<double>(copy[k]);
   }
   return i;
 }

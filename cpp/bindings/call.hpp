@@ -63,6 +63,10 @@ class call {
   /// targets that broadcast to (..., heads, n_queries).
   py::tuple solve(const py::array& target, double tolerance) const;
 
+  /// Returns (index, score), each (..., heads, n_queries, k): the keys of each row with the largest
+  /// scores, and these scores in float64. scale as for attend.
+  py::tuple top_keys(const py::object& scale, std::int64_t k) const;
+
   /// Number of visible keys of each row, over the leading axes of attn_mask and intervals only.
   py::array count() const;
 

@@ -271,6 +271,23 @@ py::tuple call::solve(const py::array& target_array, double tolerance) const {
   return py::tuple(results);
 }
 
+py::tuple call::top_keys(const py::object& scale, std::int64_t k) const {
+  call_arrays arrays = arrays_;
+  numpy_array scales;
+  double one = 0;
+  arrays.leading = common_leading({&arrays.query, &arrays.key});
+  arrays.scale = numbers_of_rows(scale, one, scales);
+  top_keys_problem problem;
+  problem.k = k;
+  py::array index = new_array<std::int64_t>(arrays.rows(), {k});
+  py::array score = new_array<double>(arrays.rows(), {k});
+  problem.index = static_cast<std::int64_t*>(index.mutable_data());
+  problem.score = static_cast<double*>(score.mutable_data());
+  arrays.fill(problem);
+  run_released(num_threads_, [&](const execution& how) { run(problem, how); });
+  return py::make_tuple(index, score);
+}
+
 py::array call::count() const {
   call_arrays arrays = arrays_;
   for (strided_array* each : {&arrays.query, &arrays.key})
@@ -320,6 +337,7 @@ void register_call(py::module_& module) {
       .def("curve", &call::curve)
       .def("ladder", &call::ladder)
       .def("received_ladder", &call::received_ladder)
+      .def("top_keys", &call::top_keys)
       .def("solve", &call::solve)
       .def("count", &call::count);
 }

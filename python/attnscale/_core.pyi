@@ -142,6 +142,9 @@ class CoreCall:
         NDArray[np.bool_],
         NDArray[np.int64],
     ]: ...
+    def top_keys(
+        self, scale: float | NDArray[np.float64], k: int, /
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...
     def count(self) -> NDArray[np.int64]: ...
 
 # Rows of the last axis of length 1 ("l2") or sqrt(head_dim) ("rms"), in float64 or float32; 0 stays 0.

@@ -170,6 +170,16 @@ struct solve_problem : score_problem {
   std::int64_t* iterations = nullptr;
 };
 
+/// The k keys of each row with the largest scores. Scores are in double: compute is not read, and
+/// tables may be float or double.
+struct top_keys_problem : score_problem {
+  std::int64_t k = 0;
+  /// Contiguous (heads, n_queries, k), by decreasing score; of equal scores the lower key comes
+  /// first. -1 and -infinity where a row sees fewer keys. A score that is NaN is not chosen.
+  std::int64_t* index = nullptr;
+  double* score = nullptr;
+};
+
 /// How to run. `interrupted` is called now and then on the calling thread only; if it returns true,
 /// run() stops and throws attnscale::interrupted. An exception from it stops the work, too, and
 /// run() rethrows it.
@@ -195,6 +205,7 @@ ATTNSCALE_EXPORT void run(const curve_problem& problem, const execution& how = {
 ATTNSCALE_EXPORT void run(const ladder_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const received_ladder_problem& problem, const execution& how = {});
 ATTNSCALE_EXPORT void run(const solve_problem& problem, const execution& how = {});
+ATTNSCALE_EXPORT void run(const top_keys_problem& problem, const execution& how = {});
 
 /// Number of visible keys per row, contiguous (heads, n_queries). A key that an additive mask
 /// hides, by -inf or by a number as low as attention_mask says, is not counted.

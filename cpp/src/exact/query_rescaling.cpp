@@ -44,6 +44,14 @@ struct exponents {
 
 std::int64_t scales_of(const score_problem& p) { return p.scale_row == 0 ? 1 : p.n_queries; }
 
+exponents of_scales(const score_problem& p) {
+  exponents found;
+  for (const attention_head& head : p.heads)
+    for (std::int64_t i = 0; head.scale && i < scales_of(p); ++i)
+      found.add(head.scale[i * p.scale_row]);
+  return found;
+}
+
 exponents of_rows(const void* data, const matrix_layout& layout, std::int64_t rows,
                   std::int64_t columns) {
   exponents found;
@@ -71,13 +79,9 @@ void multiply(element_type type, void* row, std::int64_t count, int power) {
 
 }  // namespace
 
-query_rescaling::query_rescaling(const attention_problem& p) {
-  exponents found;
-  for (const attention_head& head : p.heads)
-    for (std::int64_t i = 0; head.scale && i < scales_of(p); ++i)
-      found.add(head.scale[i * p.scale_row]);
-  power_ = found.half();
-}
+query_rescaling::query_rescaling(const attention_problem& p) : power_(of_scales(p).half()) {}
+
+query_rescaling::query_rescaling(const top_keys_problem& p) : power_(of_scales(p).half()) {}
 
 query_rescaling::query_rescaling(const curve_problem& p) {
   exponents found;
@@ -97,7 +101,7 @@ query_rescaling::query_rescaling(const solve_problem& p) {
   if (products.any() && std::abs(products.most) > unmoved_product(p)) power_ = -products.most;
 }
 
-void query_rescaling::apply(attention_problem& p) {
+void query_rescaling::move_scales(score_problem& p) {
   move_queries(p);
   for (attention_head& head : p.heads) head.scale = moved_scale(p, head.scale);
   if (p.scale_row != 0) p.scale_row = 1;

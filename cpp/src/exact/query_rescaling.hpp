@@ -15,6 +15,7 @@ namespace attnscale::detail {
 class query_rescaling {
  public:
   explicit query_rescaling(const attention_problem& p);
+  explicit query_rescaling(const top_keys_problem& p);
   explicit query_rescaling(const curve_problem& p);
   /// Without a scale: by the size of the products of some rows.
   explicit query_rescaling(const solve_problem& p);
@@ -22,7 +23,8 @@ class query_rescaling {
   /// Whether anything has to move.
   bool needed() const { return power_ != 0; }
   /// Gives the problem rescaled queries and scales, which live as long as this object.
-  void apply(attention_problem& p);
+  void apply(attention_problem& p) { move_scales(p); }
+  void apply(top_keys_problem& p) { move_scales(p); }
   void apply(curve_problem& p);
   void apply(solve_problem& p) { move_queries(p); }
   /// Scales the results for the problem of apply() back to those of the original one.
@@ -32,6 +34,7 @@ class query_rescaling {
 
  private:
   void move_queries(score_problem& p);
+  void move_scales(score_problem& p);
   const void* moved_query(const score_problem& p, const void* query);
   const double* moved_scale(const score_problem& p, const double* scale);
 

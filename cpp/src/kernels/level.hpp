@@ -25,6 +25,7 @@ struct linear_gradient_block;
 struct product_block;
 struct received_ladder_block;
 struct solve_block;
+struct top_keys_block;
 struct simulated_row_block;
 struct sample_block;
 struct projection_block;
@@ -57,6 +58,14 @@ struct solve_kernels {
   size_t (*scratch)(const solve_block& block);
   void (*gather)(const solve_block& block) noexcept;
   void (*evaluate)(const solve_block& block) noexcept;
+};
+
+/// The keys with the largest scores, in double whatever the type of the arrays.
+struct top_keys_kernels {
+  int block_rows;
+  int64_t (*capacity)(int64_t k, int64_t keys);  ///< candidates that a row needs room for
+  size_t (*scratch)(const top_keys_block& block);
+  void (*run)(const top_keys_block& block) noexcept;
 };
 
 struct gradient_kernels {
@@ -98,6 +107,7 @@ struct softmax_unit {
 /// Normalizers that need all scores of a row at once: entmax and top-k.
 struct sparse_unit {
   attend_kernels float32, float64;
+  top_keys_kernels top_keys;
 };
 
 struct scales_unit {
@@ -160,6 +170,7 @@ struct level_kernels {
   const char* name;
   typed_kernels float32;
   typed_kernels float64;
+  const top_keys_kernels& top_keys;
   const random_unit& random;
   const bfloat16_unit* bfloat16;  ///< null: bfloat16 is only storage, with float32 arithmetic
 };

@@ -23,6 +23,7 @@ namespace attnscale::detail {
       .name = #called,                                      \
       .float32 = ATTNSCALE_TYPED(level, float32),           \
       .float64 = ATTNSCALE_TYPED(level, float64),           \
+      .top_keys = level::sparse.top_keys,                   \
       .random = level::random,                              \
       .bfloat16 = (bfloat16_kernels)};
 #define ATTNSCALE_JOIN_LEVEL(level) ATTNSCALE_JOIN(level, level, nullptr)

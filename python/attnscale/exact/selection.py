@@ -185,19 +185,11 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[Attenti
     call = Call(query, key, None, options).read()
     normalizer = normalizer_of(options)
     rule = None if normalizer is None else normalizer._rule(call)
-    index = np.full((*call.row_shape, k), -1, np.int64)
-    weight = np.zeros(index.shape, type_of_sums(call))
-    n_keys = call.inputs.key.shape[-2]
-    most = min(k, n_keys)
-    for cut in blocks_of_rows(call.row_shape, n_keys):
-        score, seen = rows_of_block(call.inputs, call.intervals, call.mask, call.form, cut, call.scale)
-        np.copyto(score, -np.inf, where=~seen)
-        strongest = _largest(score, most)
-        score = np.take_along_axis(score, strongest, -1)
-        there = ~np.isneginf(score)
-        index[..., cut, :most] = np.where(there, strongest, -1)
-        with np.errstate(invalid="ignore", over="ignore"):  # rows without keys, and rows that are NaN
-            weight[..., cut, :most] = np.where(there, np.exp(score - score[..., :1]), 0)
+    index, score = call.core.top_keys(call.scale, k)
+    with np.errstate(invalid="ignore"):  # rows without keys
+        score -= score[..., :1].copy()
+    weight = np.exp(score, out=score).astype(type_of_sums(call), copy=False)
+    weight[index < 0] = 0
     if rule is None or rule.kind == "softmax":
         (largest,) = call.core.attend(None, None, ("max_weight",), call.scale, rule)
         weight *= largest[..., None]

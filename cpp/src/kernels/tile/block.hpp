@@ -133,6 +133,23 @@ struct block_sums {
 
 struct attend_block : score_block, block_scales, block_rule, block_values, block_sums {};
 
+/// The strongest keys of one row, counted from the block's first key: by decreasing score (sorted),
+/// or in the order of the keys.
+struct key_list {
+  const double* score;
+  const uint32_t* key;
+  int64_t count;
+  bool sorted;
+};
+
+/// Number of keys wanted per row, and the lists found, one per row, in the block's scratch memory.
+struct key_lists {
+  int64_t k = 0;
+  key_list* lists = nullptr;
+};
+
+struct top_keys_block : attend_block, key_lists {};
+
 /// Streaming sums of a block at one scale. raw = q . k; its sums are centred on `center` to keep
 /// their digits.
 struct curve_sums {

@@ -18,10 +18,16 @@ namespace {
 using attnscale::detail::matrix;
 using attnscale::detail::score_block;
 
-/// Element (row, key) of a table, whose neighbours are `column` apart.
-template <class T>
-inline const T* table_at(const matrix& table, int64_t row, int64_t key) {
-  return static_cast<const T*>(table.data) + row * table.layout.row + key * table.layout.column;
+/// Calls f(j, element) for the elements (row, key + j) of a table of any type, j < keys.
+template <class T, class F>
+ATTNSCALE_INLINE void for_table_row(const matrix& table, int64_t row, int64_t key, int keys,
+                                    F&& f) {
+  const ptrdiff_t step = table.layout.column, start = row * table.layout.row + key * step;
+  if (table.layout.type == native<T>)
+    for (int j = 0; j < keys; ++j) f(j, static_cast<const T*>(table.data)[start + j * step]);
+  else
+    for (int j = 0; j < keys; ++j)
+      f(j, read_element<T>(table.data, table.layout.type, start + j * step));
 }
 
 /// A table over the keys [key, key + keys) and a panel of queries, [key][lane]. Lanes beyond the
@@ -33,14 +39,15 @@ inline void fill_distance_panel(const matrix& table, int rows, query_panel panel
   const int lanes = panel.vectors * w;
   for (int n = 0; n < panel.vectors; ++n) {
     const int first = panel.lane + n * w;
-    if (table.layout.column == 1 && first + w <= rows) {
-      const row_view<T> in{table_at<T>(table, first, key), table.layout.row};
+    if (is_direct<T>(table.layout) && first + w <= rows) {
+      const T* const data = static_cast<const T*>(table.data);
+      const row_view<T> in{data + first * table.layout.row + key, table.layout.row};
       rows_to_lanes(in, keys, out + n * w, lanes);
       continue;
     }
     for (int r = 0; r < w; ++r) {
-      const T* in = table_at<T>(table, first + r < rows ? first + r : rows - 1, key);
-      for (int j = 0; j < keys; ++j) copy[r * keys + j] = in[j * table.layout.column];
+      for_table_row<T>(table, first + r < rows ? first + r : rows - 1, key, keys,
+                       [&](int j, T x) { copy[r * keys + j] = x; });
     }
     rows_to_lanes(row_view<T>{copy, keys}, keys, out + n * w, lanes);
   }
@@ -68,15 +75,13 @@ inline void apply_distance_tables(const score_block& block, query_panel panel, i
 template <class T>
 inline void apply_distance_tables_to_row(const score_block& block, int row, int64_t key, int keys,
                                          T* raw, T* bias) {
-  if (block.tables.distance_scale.data) {
-    const T* factor = table_at<T>(block.tables.distance_scale, row, key);
-    for (int j = 0; j < keys; ++j) raw[j] *= factor[j * block.tables.distance_scale.layout.column];
-  }
-  if (!block.tables.distance_bias.data) return;
-  const T* offset = table_at<T>(block.tables.distance_bias, row, key);
-  for (int j = 0; j < keys; ++j)
-    if (bias[j] != masked_score<T>)
-      bias[j] += offset[j * block.tables.distance_bias.layout.column] * T(block.unit);
+  if (block.tables.distance_scale.data)
+    for_table_row<T>(block.tables.distance_scale, row, key, keys,
+                     [&](int j, T factor) { raw[j] *= factor; });
+  if (block.tables.distance_bias.data)
+    for_table_row<T>(block.tables.distance_bias, row, key, keys, [&](int j, T offset) {
+      if (bias[j] != masked_score<T>) bias[j] += offset * T(block.unit);
+    });
 }
 
 }  // namespace

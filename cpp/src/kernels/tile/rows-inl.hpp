@@ -57,8 +57,8 @@ inline T read_element(const void* data, element_type type, ptrdiff_t i) {
   __builtin_unreachable();
 }
 
-/// Converts the leading elements of a contiguous 16-bit row, a vector at a time; returns their
-/// number.
+/// Converts the leading elements of a contiguous row of a narrower type, a vector at a time;
+/// returns their number.
 inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
                              float* out) {
   const uint16_t* in = static_cast<const uint16_t*>(data) + start;
@@ -69,7 +69,21 @@ inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t star
     for (; i + width<float> <= count; i += width<float>) store(out + i, load_bfloat16(in + i));
   return i;
 }
-inline int64_t widen_vectors(const void*, element_type, ptrdiff_t, int64_t, double*) { return 0; }
+inline int64_t widen_vectors(const void* data, element_type type, ptrdiff_t start, int64_t count,
+                             double* out) {
+  if (type == element_type::float32) {
+    const float* const in = static_cast<const float*>(data) + start;
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<double>(in[i]);
+    return count;
+  }
+  float copy[width<float>];
+  int64_t i = 0;
+  for (; i + width<float> <= count; i += width<float>) {
+    widen_vectors(data, type, start + i, width<float>, copy);
+    for (int k = 0; k < width<float>; ++k) out[i + k] = static_cast<double>(copy[k]);
+  }
+  return i;
+}
 
 template <class T>
 inline bool is_direct(const matrix_layout& layout) {
@@ -81,9 +95,8 @@ template <class T>
 inline void read_row(const matrix& m, int64_t row, int64_t count, T* out) {
   const ptrdiff_t start = row * m.layout.row;
   int64_t i = 0;
-  const bool half =
-      m.layout.type == element_type::float16 || m.layout.type == element_type::bfloat16;
-  if (half && m.layout.column == 1) i = widen_vectors(m.data, m.layout.type, start, count, out);
+  if (item_size(m.layout.type) < static_cast<ptrdiff_t>(sizeof(T)) && m.layout.column == 1)
+    i = widen_vectors(m.data, m.layout.type, start, count, out);
   if (is_direct<T>(m.layout))
     for (const T* const in = static_cast<const T*>(m.data) + start; i + width<T> <= count;
          i += width<T>)

@@ -18,7 +18,8 @@ constexpr std::size_t keep_at_most = std::size_t{4} << 20;
 
 void* thread_scratch(std::size_t bytes) {
   auto& area = kept_by_thread<scratch_area>();
-  if (bytes > area.size || area.size > keep_at_most) {
+  const bool wasteful = area.size > keep_at_most && bytes < area.size / 2;
+  if (bytes > area.size || wasteful) {
     area.buffer.reset();
     area.size = 0;
     area.buffer = std::make_unique<aligned_buffer>(bytes);

@@ -10,8 +10,10 @@
 // which is close to linear in ln a at both ends: highest - H ~ a^2, H - lowest ~ exp(-a gap). Three
 // to five evaluations are usual, against twenty to thirty for bisection.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "attnscale/problem.hpp"
 #include "exact/blocks.hpp"
@@ -31,8 +33,9 @@ using namespace detail;
 /// as many.
 constexpr int max_evaluations = 100;
 
-/// Maximum memory for the products of a panel (one vector of queries: 2^18 float keys). Beyond it
-/// each evaluation computes them again.
+/// Maximum memory for kept products of all threads: one vector of queries and 2^18 float keys with
+/// AVX-512. A panel for which nothing is left computes them again for each evaluation, which takes
+/// twice the time and gives the same bits.
 constexpr std::int64_t keep_bytes = std::int64_t{16} << 20;
 
 /// Size up to which the products of a panel stay in the L2 cache.
@@ -166,6 +169,24 @@ class row_search {
   double low_ = 0, high_ = infinity, trial_ = 0, center_ = 0;
 };
 
+/// A part of memory that the panels of a call share, taken for the life of this object if it is
+/// free.
+class reservation {
+ public:
+  reservation(std::atomic<std::int64_t>& left, std::int64_t bytes) : left_(left), bytes_(bytes) {
+    if (left_.fetch_sub(bytes_) < bytes_) left_ += std::exchange(bytes_, 0);
+  }
+  ~reservation() { left_ += bytes_; }
+  reservation(const reservation&) = delete;
+  reservation& operator=(const reservation&) = delete;
+
+  explicit operator bool() const { return bytes_ > 0; }
+
+ private:
+  std::atomic<std::int64_t>& left_;
+  std::int64_t bytes_;
+};
+
 /// All rows of one panel.
 class panel_search {
  public:
@@ -243,16 +264,25 @@ void run_in_range(const solve_problem& p, const execution& how) {
   // As many vectors of queries as keep their products in the cache; at least one.
   const std::int64_t vector_bytes =
       std::max<std::int64_t>(p.n_keys, 1) * kernels.lanes * (wide ? 8 : 4);
-  const bool keep = vector_bytes <= keep_bytes;
   const std::int64_t vectors = std::max<std::int64_t>(cache_bytes / vector_bytes, 1);
-  const std::int64_t panel =
-      keep ? std::min<std::int64_t>(vectors * kernels.lanes, kernels.panel_rows)
-           : kernels.panel_rows;
+  const std::int64_t kept_rows =
+      std::min<std::int64_t>(vectors * kernels.lanes, kernels.panel_rows);
+  const std::int64_t kept_bytes = kept_rows / kernels.lanes * vector_bytes;
+  const bool all_keep = kept_bytes <= cache_bytes || asked_threads(how) * kept_bytes <= keep_bytes;
+  const std::int64_t panel = all_keep ? kept_rows : kernels.panel_rows;
   const std::int64_t blocks = (p.n_queries + panel - 1) / panel;
   const auto tasks = static_cast<std::int64_t>(p.heads.size()) * blocks;
+  std::atomic<std::int64_t> left = keep_bytes;
   parallel_for(tasks, how, [&](std::int64_t task, const stop_signal& stop) {
-    const query_block rows(p, task / blocks, (blocks - 1 - task % blocks) * panel, panel);
-    panel_search(p, kernels, rows, keep, stop)();
+    const std::int64_t first = (blocks - 1 - task % blocks) * panel;
+    const std::int64_t end = std::min(first + panel, p.n_queries);
+    const reservation kept(left, all_keep ? 0 : kept_bytes);
+    const bool keep = all_keep || kept;
+    const std::int64_t step = keep ? kept_rows : panel;
+    for (std::int64_t row = first; row < end && !stop.requested(); row += step) {
+      const query_block rows(p, task / blocks, row, step);
+      panel_search(p, kernels, rows, keep, stop)();
+    }
   });
 }
 

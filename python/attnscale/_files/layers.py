@@ -37,6 +37,10 @@ class StoredLayer:
         """The files, opened when they are first asked for."""
         return open_heads(self.files, layout=self.layout)
 
+    def close(self) -> None:
+        """Let go of the files, and of arrays that were unpacked."""
+        self.__dict__.pop("open", None)
+
     @property
     def shape(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shapes of query and of key, (..., heads, n, head_dim)."""

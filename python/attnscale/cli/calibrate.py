@@ -108,12 +108,18 @@ def _measure(
         def measure(index: int) -> Arrays:
             layer, alone = layers[index], len(layers) == 1
             piece = {**identity_of(layer), **wanted.described}
-            return kept.get(piece, lambda: wanted.measure(layer.open, watch if alone else False))
+            try:
+                return kept.get(piece, lambda: wanted.measure(layer.open, watch if alone else False))
+            finally:
+                layer.close()
 
         def median(index: int, law: Law) -> Arrays:
             layer = layers[index]
             piece = {**identity_of(layer), **wanted.described, "median": repr(law)}
-            return kept.get(piece, lambda: {"median_entropy": wanted.median_entropy(layer.open, law)})
+            try:
+                return kept.get(piece, lambda: {"median_entropy": wanted.median_entropy(layer.open, law)})
+            finally:
+                layer.close()
 
         shown = watch if len(layers) > 1 else False
         found, _ = finished(range(len(layers)), measure, shown, name=lambda index: layers[index].name)

@@ -150,6 +150,8 @@ def _measure(options: argparse.Namespace, wanted: _Measured) -> tuple[list[dict[
 
     def compute(case: tuple[int, int | None, str]) -> dict[str, NDArray[np.float64]]:
         if case[0] not in checked:
+            for before in checked:
+                wanted.layers[before].close()
             wanted.layers[case[0]].open.check(most, wanted.heads)
             checked.add(case[0])
         return {"mean": wanted.measure(case, is_causal=options.causal)}

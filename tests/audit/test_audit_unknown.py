@@ -96,6 +96,7 @@ def test_a_key_of_another_family_is_a_warning() -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
+        ('{"a": 1, "a": 2}', "has the key 'a' twice: programs differ in the value"),
         ("\xff", "is not JSON, and not text: a config.json, its folder"),
         pytest.param("[" * 100_000, "is not JSON", id="deep"),
         pytest.param('{"a": ' + "9" * 5000 + "}", "is not JSON", id="long"),

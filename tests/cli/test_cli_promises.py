@@ -283,7 +283,7 @@ def test_ctrl_c_is_one_line_and_status_130(
         raise KeyboardInterrupt
 
     replace_runs(monkeypatch, interrupt)
-    keeps = name in ("mc", "sweep", "train", "entropy")
+    keeps = name in ("mc", "sweep", "train", "entropy", "calibrate")
     goes_on = f"; with a store it can be resumed: attnscale {BEGUN[name]} --store DIR" if keeps else ""
     assert command(*BEGUN[name].split()) == (130, "", f"attnscale: interrupted{goes_on}\n")
 

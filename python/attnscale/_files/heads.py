@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from .._base.checks import InputError as InputError
 from .._base.checks import refusal, shown, warn
+from .._base.pieces import PIECE, slices, windows
 from .arrays import Stored, arrays_of, is_in_place, one_array
-from .mapped import PIECE, Place, slices, windows
+from .mapped import Place
 
 # Spellings in use: this package's, PyTorch's, those of notebooks, and transformers' names of the states.
 QUERY_NAMES = ("query", "q", "queries", "query_states")
@@ -86,19 +87,25 @@ class OpenHeads:
         return min(self.query_shape[-2], self.key_shape[-2])
 
     def read(
-        self, n: int | None = None, heads: Sequence[int] | None = None, *, check: bool = True
+        self,
+        n: int | None = None,
+        heads: Sequence[int] | None = None,
+        *,
+        check: bool = True,
+        as_stored: bool = False,
     ) -> StoredHeads:
         """The first n tokens of these heads, by default all, mapped where the core reads the file in place.
 
         Copied are numbers in another byte order or between multiples of their size, as most arrays in a .npz
-        file are, heads that are not evenly spaced, and keys of query heads that share them unevenly.
+        file are (unless they are wanted `as_stored`), heads that are not evenly spaced, and keys of query
+        heads that share them unevenly.
         """
         chosen = self._chosen(n, heads)
         of_keys = _key_heads(chosen, self.query_shape[-3], self.key_shape[-3])
         if check:
-            self.check(n, chosen)
-        query = _cut(self.query, self.layout, n, chosen)
-        key = _cut(self.key, self.layout, n, of_keys)
+            self.check(n, heads)
+        query = _cut(self.query, self.layout, n, chosen, as_stored)
+        key = _cut(self.key, self.layout, n, of_keys, as_stored)
         names = self.names if heads is None else tuple(self.names[head] for head in chosen)
         return StoredHeads(query, key, names, self.about, self.tokens[:n])
 
@@ -282,9 +289,13 @@ def _bounds(stored: Stored, layout: str, n: int | None, run: range) -> list[rang
     return bounds
 
 
-def _cut(stored: Stored, layout: str, n: int | None, heads: Sequence[int]) -> npt.NDArray[Any]:
+def _cut(
+    stored: Stored, layout: str, n: int | None, heads: Sequence[int], as_stored: bool
+) -> npt.NDArray[Any]:
     """The first n tokens of the heads, (..., heads, n, head_dim); a view if it is a regular part."""
-    parts = [_aligned(stored[slices(_bounds(stored, layout, n, run))]) for run in _runs(heads)]
+    parts: list[npt.NDArray[Any]] = [stored[slices(_bounds(stored, layout, n, run))] for run in _runs(heads)]
+    if not as_stored:
+        parts = [*map(_aligned, parts)]
     if parts[0].ndim == 2:
         return parts[0][None]
     if layout == "bshd":

@@ -11,7 +11,6 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +21,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from .._base.checks import InputError, shown
+from .._base.pieces import PIECE
 
-#: Bytes that a check reads at once.
-PIECE = 2**22
 _LOCAL = struct.Struct("<4s5H3L2H")  # the header before each member of a zip archive
 _ELSEWHERE = 0xFFFFFFFF  # a size that stands in the header's 64-bit field
 
@@ -82,33 +80,6 @@ def bfloat16() -> np.dtype[Any] | None:
         return None
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found
-
-
-def windows(bounds: Sequence[range], itemsize: int, most: int = PIECE) -> Iterator[tuple[range, ...]]:
-    """The indices `bounds` of an array in pieces of at most `most` bytes, the first axis slowest.
-
-    Examples
-    --------
-    >>> [*windows([range(3), range(2)], itemsize=8, most=32)]
-    [(range(0, 2), range(0, 2)), (range(2, 3), range(0, 2))]
-    """
-    size = math.prod(map(len, bounds)) * itemsize
-    axis = 0
-    while axis < len(bounds) - 1 and len(bounds[axis]) == 1:
-        axis += 1
-    if size <= most or len(bounds[axis]) <= 1:
-        yield tuple(bounds)
-        return
-    long = bounds[axis]
-    step = max(1, len(long) * most // size)
-    for start in range(0, len(long), step):
-        part = [*bounds[:axis], long[start : start + step], *bounds[axis + 1 :]]
-        yield from windows(part, itemsize, most)
-
-
-def slices(bounds: Sequence[range]) -> tuple[slice, ...]:
-    """The indices as slices."""
-    return tuple([slice(each.start, each.stop, each.step) for each in bounds])
 
 
 def npy_place(path: Path) -> Place:

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from .._base.pieces import sha256_of
+
 
 def digest(description: Any) -> str:
     """SHA-256 of a description, in hexadecimal."""
@@ -87,8 +89,7 @@ def _class_name(cls: type) -> str:
 def _describe_array(name: str, array: np.ndarray[Any, Any]) -> Any:
     if array.dtype.hasobject:
         return {"objects": [describe(name, entry) for entry in array.flat], "shape": list(array.shape)}
-    content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-    return {"array": content, "dtype": array.dtype.str, "shape": list(array.shape)}
+    return {"array": sha256_of(array), "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
 def _describe_object(name: str, value: Any) -> Any:

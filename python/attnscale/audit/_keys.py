@@ -17,6 +17,7 @@ import numpy as np
 from .._base.checks import refusal, shown
 from .._files.gguf import ARCHITECTURE, read_gguf
 from .._files.heads import InputError
+from .._files.json import RepeatedKeyError, each_key_once
 from ._rules.llama_cpp_table import ARCHITECTURES
 
 #: Limits far above any real config, so that no file keeps `resolve` busy for long.
@@ -108,7 +109,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     try:
         if file.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{file} must have at most {_MOST_BYTES} bytes")
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=each_key_once)
     except FileNotFoundError:
         raise ConfigError(f"{file}: there is no such file") from None
     except ConfigError:
@@ -118,6 +119,8 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         read = "a config.json, its folder and a .gguf are read here, queries and keys by `attnscale entropy`"
         raise ConfigError(f"{file} is not JSON, and not text: {read}") from None
+    except RepeatedKeyError as error:
+        raise ConfigError(f"{file} {error}: programs differ in the value that they take") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._files.heads import InputError
+from .._files.heads import InputError, OpenHeads
 from .._files.layers import StoredLayer, is_folder_of_layers, stored_layers
 
 #: Sentences about FILE in the help of commands.
@@ -39,17 +39,25 @@ def head_names(layer: StoredLayer, heads: Sequence[int] | None) -> list[str]:
     return [f"L{layer.layer} H{name}" if layer.name and name.isdigit() else name for name in named]
 
 
-def chosen_heads(options: argparse.Namespace, layers: Sequence[StoredLayer]) -> list[int] | None:
+def chosen_heads(options: argparse.Namespace, opened: Iterable[OpenHeads]) -> list[int] | None:
     """The heads of ``--head``, each once; None for all."""
     if options.head is None:
         return None
     heads = [*dict.fromkeys(head for each in options.head for head in each)]
-    for layer in layers:
-        count = layer.shape[0][-3]
+    for each in opened:
+        count = each.query_shape[-3]
         if max(heads) >= count:
-            where = f"the heads of {layer.files[0]}"
+            where = f"the heads of {each.files[0]}"
             raise InputError(f"--head must be between 0 and {count - 1}, {where}, got {max(heads)}")
     return heads
+
+
+def check_alike(layers: Sequence[StoredLayer]) -> None:
+    """Refuse layers with different numbers of queries or keys, which have no length in common by default."""
+    sizes = {(layer.shape[0][-2], layer.shape[1][-2]): layer.name for layer in layers}
+    if len(sizes) > 1:
+        seen = "; ".join(f"{name} {n_queries} and {n_keys}" for (n_queries, n_keys), name in sizes.items())
+        raise InputError(f"--n must be given for layers of different numbers of queries and keys, got {seen}")
 
 
 def identity_of(layer: StoredLayer) -> dict[str, Any]:

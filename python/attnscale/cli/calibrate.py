@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,29 @@ import numpy as np
 
 from .._base.tabled import Unit, nats_per
 from .._base.text import to_text
-from .._files.heads import InputError, StoredHeads, read_heads
+from .._core import __version__
+from .._files.heads import InputError
+from .._files.layers import StoredLayer
+from .._grid.finished import finished
+from .._grid.kept import kept_arrays
 from .._grid.progress import watched
-from ..calibration.calibration import Calibration, calibrate, describe
-from ..datasets import minilm_qk
+from ..calibration.calibration import Calibration, describe
+from ..calibration.fit import candidates, read_lengths, read_start
+from ..calibration.parts import Arrays, Wanted
+from ..laws import Law
 from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
+from ._stored import FILES, check_alike, chosen_heads, head_names, identity_of, layers_of
 
 _ONE_KEY = 0.05  # nats: below this mean entropy, one key of each row has the weight
 
-DESCRIPTION = """\
+_IDENTITY = {"attnscale": __version__, "command": "calibrate"}
+
+DESCRIPTION = f"""\
 Beta (the multiple of 1/sqrt(head_dim)) that keeps each head's mean entropy of N0 keys at other
 lengths, and the laws, with one constant per head, that come closest to it, beside the standard scale.
-With --causal the mean covers the last eighth of the queries. FILE is as for `attnscale entropy`; each
-batch entry has its own rows.
-"""
+With --causal the mean covers the last eighth of the queries. Each batch entry has its own rows.
+{FILES}"""
 
 
 def add_options(parser: Parser) -> None:
@@ -35,23 +44,20 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--demo")
     add_option(parser, "--n0", help="keep the entropy of N0 keys (default: the shortest of --n)")
     add_option(parser, "--n", help="numbers of keys (default: all of them, and halves)")
-    add_option(parser, "--laws", "--causal")
+    add_option(parser, "--laws", "--causal", "--head")
     add_option(parser, "--layout", default="bhsd")
+    add_option(parser, "--store", help="keep the numbers of finished layers here, and resume from them")
     add_unit(parser)
     add_outputs(parser)
 
 
 def run(options: argparse.Namespace) -> Answer:
     """Calibrate the laws on the stored heads, and return the table."""
-    heads = _read(options)
-    given = {"laws": options.laws, "is_causal": options.causal}
-    gqa = heads.query.shape[-3] != heads.key.shape[-3]
-    # The lengths may be wrong, or a law may scale the keys of a row differently.
-    with bad_input(), watched() as watch:
-        found = calibrate(
-            heads.query, heads.key, options.n0, options.n, enable_gqa=gqa, progress=watch, **given
-        )
-    report = _report(found, heads)
+    layers = _layers(options)
+    heads = chosen_heads(options, (layer.open for layer in layers))
+    found, done = _measure(options, layers, heads)
+    names = [name for layer in done for name in _names(layer, heads)]
+    report = _report(found, names)
     rows = [
         {
             "head": each["head"],
@@ -65,27 +71,56 @@ def run(options: argparse.Namespace) -> Answer:
         for n, beta in zip(report["lengths"], each["beta"], strict=True)
     ]
     text = _text(found, report["heads"], options.unit)
-    return Answer(text, rows, drawing=Drawing(lambda ax: found.plot(ax=ax)), report=report)
+    drawing = Drawing(lambda ax: found.plot(ax=ax))
+    return Answer(text, rows, drawing=drawing, report=report, interrupted=len(done) < len(layers))
 
 
-def _read(options: argparse.Namespace) -> StoredHeads:
-    """The heads of the files or of the package; all batch entries side by side."""
+def _layers(options: argparse.Namespace) -> list[StoredLayer]:
+    """The files of the command line or of the package."""
     if options.demo == bool(options.files) or len(options.files) > 2:
         raise InputError("give one FILE, two .npy or .pt FILEs, or --demo")
     if options.demo:
-        data = minilm_qk()
-        labels = [f"L{layer} H{head}" for layer, head in zip(data.layers, data.heads, strict=True)]
-        return StoredHeads(data.query, data.key, tuple(labels))
-    heads = read_heads(options.files, layout=options.layout)
-    batch = heads.query.shape[:-3]
+        return layers_of([Path(str(files("attnscale") / "data" / "minilm_qk.npz"))], "bhsd")
+    return layers_of(options.files, options.layout)
+
+
+def _names(layer: StoredLayer, heads: list[int] | None) -> list[str]:
+    """Names of a layer's heads, those of each batch entry beside each other."""
+    batch, named = layer.shape[0][:-3], head_names(layer, heads)
     if not batch:
-        return heads
-    named = [f"{', '.join(map(str, entry))}, {name}" for entry in np.ndindex(*batch) for name in heads.names]
-    query, key = (array.reshape(-1, *array.shape[-2:]) for array in (heads.query, heads.key))
-    return StoredHeads(query, key, tuple(named))
+        return named
+    return [f"{', '.join(map(str, entry))}, {name}" for entry in np.ndindex(*batch) for name in named]
 
 
-def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
+def _measure(
+    options: argparse.Namespace, layers: list[StoredLayer], heads: list[int] | None
+) -> tuple[Calibration, list[StoredLayer]]:
+    """The calibration of all heads, and the layers that were finished before Ctrl-C, if it came."""
+    if options.n is None:
+        check_alike(layers)
+    # The lengths may be wrong, or a law may scale the keys of a row differently.
+    with bad_input(), watched() as watch, kept_arrays(options.store, "calibrate", _IDENTITY) as kept:
+        n_keys = min(layer.shape[1][-2] for layer in layers)
+        start = read_start(options.n0, options.n, options.laws, n_keys)
+        lengths = read_lengths(options.n, start, n_keys)
+        wanted = Wanted(start, lengths, tuple(candidates(options.laws, start)), heads, options.causal)
+
+        def measure(index: int) -> Arrays:
+            layer, alone = layers[index], len(layers) == 1
+            piece = {**identity_of(layer), **wanted.described}
+            return kept.get(piece, lambda: wanted.measure(layer.open, watch if alone else False))
+
+        def median(index: int, law: Law) -> Arrays:
+            layer = layers[index]
+            piece = {**identity_of(layer), **wanted.described, "median": repr(law)}
+            return kept.get(piece, lambda: {"median_entropy": wanted.median_entropy(layer.open, law)})
+
+        shown = watch if len(layers) > 1 else False
+        found, _ = finished(range(len(layers)), measure, shown, name=lambda index: layers[index].name)
+        return wanted.joined(found, median), [layers[index] for index in found]
+
+
+def _report(found: Calibration, names: list[str]) -> dict[str, Any]:
     fitted = found.determined.any()
     per_head = [
         {
@@ -96,7 +131,7 @@ def _report(found: Calibration, heads: StoredHeads) -> dict[str, Any]:
             "best": found.laws[int(found.best[i])].spelling if found.best[i] >= 0 else None,
             "equal_scores": bool(found.equal_scores[i]),
         }
-        for i, name in enumerate(heads.names)
+        for i, name in enumerate(names)
     ]
     return {
         "n0": found.n0,

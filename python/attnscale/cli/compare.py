@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _run_at(path: Path) -> Any:
     """A path of a file, or the model in a folder."""
-    return model_of(path) if path.is_dir() else path
+    return model_of(path) if path.is_dir() and path.suffix != ".zarr" else path
 
 
 def _drawing(found: RunComparison) -> Drawing:

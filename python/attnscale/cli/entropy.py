@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.checks import shown
 from .._base.tabled import EFFECTIVE_KEYS, nats_per
 from .._base.text import counted, grouped, to_text
 from .._core import __version__
-from .._files.arrays import is_in_place
 from .._files.heads import InputError
 from .._files.layers import StoredLayer
 from .._grid.finished import finished
@@ -30,7 +28,7 @@ from ..laws._registry import of_heads
 from ._laws import read_laws
 from ._options import Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
-from ._stored import FILES, chosen_heads, files_of, head_names, identity_of, layers_of
+from ._stored import FILES, check_alike, chosen_heads, files_of, head_names, identity_of, layers_of
 
 DEFAULT_LAWS = ("standard", "log_n", "natural_log_n")
 
@@ -65,7 +63,7 @@ def run(options: argparse.Namespace) -> Answer:
     """Measure the entropy of the stored heads, and return the table."""
     files = _files(options)
     layers = layers_of(files, options.layout)
-    heads = chosen_heads(options, layers)
+    heads = chosen_heads(options, (layer.open for layer in layers))
     lengths = _check_lengths(options.n, layers)
     laws = read_laws(options.laws)
     rows, interrupted = _measure(options, _Measured(layers, heads, lengths, laws))
@@ -93,10 +91,7 @@ def _files(options: argparse.Namespace) -> list[Path]:
 def _check_lengths(lengths: list[int] | None, layers: Sequence[StoredLayer]) -> list[int | None]:
     """The numbers of queries and keys to measure, ascending; None is all of both."""
     if lengths is None:
-        sizes = {each.files[0]: tuple(shape[-2] for shape in each.shape) for each in layers}
-        if len({*sizes.values()}) > 1:
-            seen = "; ".join(f"{path.name} {size[0]} and {size[1]}" for path, size in sizes.items())
-            raise InputError(f"--n must be given where layers differ in queries and keys, got {shown(seen)}")
+        check_alike(layers)
         return [None]
     for layer in layers:
         most = layer.open.most
@@ -232,9 +227,8 @@ def _seconds_a_pair(layer: StoredLayer) -> float:
     (*lead, n_queries, _), (*_, n_keys, _) = layer.shape
     if math.prod(lead) * n_queries * n_keys < _FEW:
         return 0.0
-    heads = None if is_in_place(layer.open.query) and is_in_place(layer.open.key) else [0]
-    some = layer.open.read(heads=heads, check=False)
-    q, k = some.query[..., : _TRIAL[0], :], some.key[..., : _TRIAL[1], :]
+    some = layer.open.read(min(_TRIAL[1], n_keys), check=False)
+    q, k = some.query[..., : _TRIAL[0], :], some.key
     start = time.perf_counter()
     attention_entropy(q, k, enable_gqa=q.shape[-3] != k.shape[-3])
     pairs: int = q.shape[-3] * q.shape[-2] * k.shape[-2]

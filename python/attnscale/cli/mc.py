@@ -14,7 +14,7 @@ import numpy as np
 from .._base.spelling import as_number
 from .._base.tabled import nats_per
 from .._base.text import error_cell, number_cell, to_text
-from .._files.heads import InputError, read_heads
+from .._files.heads import InputError, open_heads
 from .._grid.errors import SweepError
 from .._grid.part import still_missing
 from .._grid.progress import announce_on_stderr
@@ -23,6 +23,7 @@ from ..montecarlo._run import MOST_SAMPLES
 from ._laws import read_law
 from ._options import OPTIONS, PART_HELP, Parser, add_option, add_outputs, add_unit
 from ._output import Answer, Drawing, bad_input
+from ._stored import chosen_heads
 
 if TYPE_CHECKING:
     from .._base.tabled import Unit
@@ -84,6 +85,8 @@ def _add_experiment(declared: Declaration, parser: Parser) -> None:
     """Add the options of an experiment."""
     for parameter in parameters(declared):
         _add_parameter(parser, parameter, declared)
+    if declared.arrays:
+        add_option(parser, "--head")
     _add_common(parser, declared)
     parser.set_defaults(run=run, experiment=declared.name)
 
@@ -183,7 +186,8 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
 def _heads(options: argparse.Namespace) -> dict[str, Any]:
     if len(options.heads) > 2:
         raise InputError("--heads takes one file, or two .npy or .pt files, queries first")
-    heads = read_heads(options.heads)
+    stored = open_heads(options.heads)
+    heads = stored.read(heads=chosen_heads(options, [stored]), as_stored=True)
     if "query" in DECLARATIONS[options.experiment].arrays:
         return {"query": heads.query, "key": heads.key}
     if options.model is not None:

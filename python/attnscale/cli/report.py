@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._base.checks import shown
-from .._files.heads import InputError, read_heads
+from .._files.arrays import ARCHIVES
+from .._files.heads import InputError, open_heads
 from .._grid.progress import progress_line
 from .._report.make import report
 from .._report.page import NO_CORE, OF_TWO, check_free, has_core
@@ -22,6 +23,7 @@ from ._laws import read_laws
 from ._model import Reader, add_reading, check_lengths, check_measured, chosen_of, load, plan_of
 from ._options import PART_HELP, Parser, add_option, add_outputs
 from ._output import Answer, Interrupted, OutputError, bad_input
+from ._stored import chosen_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,7 @@ of each row. INPUT is a file of queries and keys as for `attnscale entropy`, a f
 each layer, or a directory with a model of transformers, which reads --text. Towers of a model, and self- and
 cross-attention, are groups of the page. Two INPUTs are shown side by side, with their differences.
 """
-_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth")
+_SUFFIXES = ARCHIVES
 #: A placeholder to read laws before the lengths are known; the shortest is the training length.
 _ANY_LENGTH = 512
 
@@ -49,6 +51,7 @@ def add_options(parser: Parser) -> None:
     add_option(parser, "--rows")
     add_option(parser, "--laws", help="laws to compare with the heads; each multiplies the head's own scale")
     add_option(parser, "--causal", help="of a file or folder: query i sees the keys 0 ... i")
+    add_option(parser, "--head")
     add_option(parser, "--layout", default="bhsd")
     add_option(parser, "--with-heads")
     add_option(parser, "--plan")
@@ -142,6 +145,10 @@ def _check_use(options: argparse.Namespace) -> None:
         if all(files) and (given := getattr(options, flag)) is not None:
             option = flag.replace("_", "-")
             raise InputError(f"--{option} {given}: only a model has one, got files of queries and keys")
+    if options.head is not None and not any(files):
+        raise InputError(
+            "--head is for files of queries and keys; --modules and --kind choose a model's calls"
+        )
     if options.causal and not any(files):
         raise InputError("--causal is for files of queries and keys; a model sets its own masks")
 
@@ -172,17 +179,22 @@ def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], obj
 
 
 def _of_file(path: Path, options: argparse.Namespace, tell: Callable[[str], object]) -> Report:
-    heads = read_heads([path], layout=options.layout)
-    if heads.query.ndim > 4:
+    stored = open_heads([path], layout=options.layout)
+    (*_, n_queries, _), (*_, n_keys, _) = stored.query_shape, stored.key_shape
+    if len(stored.query_shape) > 4:
         raise InputError(
-            f"{path}: query must have the axes (layers, heads, n, head_dim), got shape {heads.query.shape}"
+            f"{path}: query must have the axes (layers, heads, n, head_dim), got shape {stored.query_shape}"
         )
+    check_lengths(options.lengths, n_queries, f"the tokens in {path}", "--lengths")
+    chosen = chosen_heads(options, [stored])
+    longest = max(options.lengths) if options.lengths and n_queries == n_keys else None
+    heads = stored.read(longest, chosen)
     query, key = (x.reshape(-1, *x.shape[-2:]) for x in (heads.query, heads.key))
-    check_lengths(options.lengths, query.shape[-2], f"the tokens in {path}", "--lengths")
     numbered = [re.fullmatch(r"L(\d+) H(\d+)", name) for name in heads.names]
     places = [(int(found[1]), int(found[2])) for found in numbered if found]
     if len(places) != len(query):
-        places = [divmod(head, len(heads.names)) for head in range(len(query))]
+        own = chosen or range(len(heads.names))
+        places = [(layer, head) for layer in range(len(query) // len(own)) for head in own]
     about = {"model": heads.about.get("model", path.name), "text": heads.about.get("text", "")}
     tell(f"report: {path}")
     with bad_input(str(path)):

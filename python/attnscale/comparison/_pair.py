@@ -168,7 +168,14 @@ def _pair(a: KeptRows, b: KeptRows) -> Pair:
     keys = _spread(np.intersect1d(a.key_positions, b.key_positions))
     if not (len(rows) and len(keys)):
         raise InputError(f"a and b must have rows at the same positions, got none in {a.module}")
-    return Pair(_some(a, rows, keys), _some(b, rows, keys))
+    return Pair(*(_in_float32(_some(run, rows, keys)) for run in (a, b)))
+
+
+def _in_float32(layer: KeptRows) -> KeptRows:
+    """The layer with queries and keys of a file of heads in the type of those of a recording."""
+    if layer.query is None or layer.key is None:
+        return layer
+    return replace(layer, query=layer.query.astype(np.float32), key=layer.key.astype(np.float32))
 
 
 def _spread(places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -199,4 +206,6 @@ def _some(layer: KeptRows, rows: NDArray[np.int64], keys: NDArray[np.int64]) -> 
 
 
 def _taken(array: NDArray[Any] | None, at: NDArray[np.intp], axis: int) -> NDArray[Any] | None:
-    return None if array is None else np.take(array, at, axis)
+    # Not np.take, which copies a whole array whose numbers lie between multiples of their size.
+    where: Any = (*[slice(None)] * axis, at)
+    return None if array is None else array[where]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._base.checks import refusal, shown
-from .._files.heads import StoredHeads, check_is_file, read_heads
+from .._files.heads import StoredHeads, check_is_file, open_heads
 from .._files.recording import KeptRows, is_recording, read_recording
 
 _TOKENS = 64  # of the default input
@@ -32,8 +32,13 @@ def stored_run(name: str, run: Any) -> Run:
         return found
     if isinstance(run, (str, os.PathLike)):
         path = Path(run)
-        check_is_file(path)
-        return read_recording(path) if is_recording(path) else _layers_of(read_heads([path]))
+        if path.suffix != ".zarr":
+            check_is_file(path)
+        return (
+            read_recording(path)
+            if is_recording(path)
+            else _layers_of(open_heads([path]).read(as_stored=True))
+        )
     kinds = "a log of record(model, to_compare=True), the file of one, a file of heads, or a torch model"
     raise refusal(TypeError, name, f"must be {kinds}, got {shown(run)}")
 
@@ -41,7 +46,7 @@ def stored_run(name: str, run: Any) -> Run:
 def _layers_of(stored: StoredHeads) -> list[KeptRows]:
     """Layers of a file of heads, by the names of its heads; without layers all are one."""
     lead = (0,) * (stored.query.ndim - 3)
-    query, key = (np.asarray(x[lead], np.float32) for x in (stored.query, stored.key))
+    query, key = stored.query[lead], stored.key[lead]
     found = [re.fullmatch(r"L(\d+) H\d+", name) for name in stored.names]
     layers = np.array([0 if each is None else int(each[1]) for each in found])
     key_of = np.arange(len(query)) * len(key) // len(query)
@@ -51,11 +56,18 @@ def _layers_of(stored: StoredHeads) -> list[KeptRows]:
 
 
 def _layer(layer: int, query: Any, key: Any, key_of: Any, own: Any) -> KeptRows:
-    """The heads `own` of a file as one layer."""
+    """The heads `own` of a file as one layer; its numbers are those of the file, mapped."""
     names, places = np.unique(key_of[own], return_inverse=True)
     positions, key_positions = (np.arange(x.shape[1], dtype=np.int64) for x in (query, key))
-    kept = (positions, key_positions, places.astype(np.int64), query[own], key[names])
+    heads = np.flatnonzero(own)
+    kept = (positions, key_positions, places.astype(np.int64), _some(query, heads), _some(key, names))
     return KeptRows(f"layer {layer}", "self", "float32", layer, key.shape[1], *kept)
+
+
+def _some(array: Any, places: Any) -> Any:
+    """Entries of the first axis: a view of neighbours, and a copy of others."""
+    first, last = int(places[0]), int(places[-1])
+    return array[first : last + 1] if last - first == len(places) - 1 else array[places]
 
 
 def runs_of_models(models: Sequence[Any], inputs: Mapping[str, Any] | None) -> list[Run]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import os
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from .. import laws
 from .._base.checks import number, positive_int, refusal, shown
+from .._base.pieces import sha256_of
 from .._call.scale import check_one_scale_a_row
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ def describe_array(array: NDArray[Any]) -> str:
     >>> describe_array(np.zeros((2, 3)))
     'float64 (2, 3) sha256:17b0761f87b081d5'
     """
-    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-    return f"{array.dtype} {array.shape} sha256:{digest[:16]}"
+    return f"{array.dtype} {array.shape} sha256:{sha256_of(array)[:16]}"
 
 
 def machine_memory() -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.checks import as_array, choose, number, refusal, shown
+from .._base.pieces import all_finite
 from .._core import mc_experiment_rows, mc_fill
 from ..exact.forward import attention_statistics
 from ._experiment import Declaration, Draws, Prepared, RowSource
@@ -62,6 +63,8 @@ def score_experiment(
     )
 
 
+#: Random numbers that are in memory at once.
+_NUMBERS = 2**20
 #: Quantities of a row of real heads.
 _COLUMNS = ("entropy", "lse", "concentration", "max_weight", "mean_score", "score_variance")
 MODELS = ("sphere", "gaussian", "correlated")
@@ -104,12 +107,15 @@ class RealHeads:
         """A source of rows of the columns _COLUMNS; each row draws n keys without replacement."""
         scales = np.array(betas) / math.sqrt(self.head_dim)
         threads = num_threads or None
+        width = 2 + self.n_keys
+        together = max(1, _NUMBERS // width)  # rows whose numbers are drawn at once
 
         def rows(*, key: int, first: int, count: int) -> NDArray[np.float64]:
-            width = 2 + self.n_keys
-            u = np.empty(count * width)
-            mc_fill(u, "uniform", (0.0, 1.0), key, 0, first * width, num_threads)
-            found = [self._row(draw, n, scales, threads) for draw in u.reshape(count, width)]
+            found = []
+            for start in range(first, first + count, together):
+                u = np.empty((min(together, first + count - start), width))
+                mc_fill(u.reshape(-1), "uniform", (0.0, 1.0), key, 0, start * width, num_threads)
+                found += [self._row(draw, n, scales, threads) for draw in u]
             return np.array(found, np.float64)
 
         return rows
@@ -140,7 +146,7 @@ def read_heads(query: Any, key: Any) -> RealHeads:
             raise TypeError(f"{name} must be floating point, got {array.dtype}")
         if array.ndim < 2 or 0 in array.shape:
             raise ValueError(f"{name} must be (..., heads, n, head_dim) and not empty, got {array.shape}")
-        if not np.isfinite(array).all():
+        if not all_finite(array):
             raise ValueError(f"{name} must be finite, got an array with NaN or infinity")
     q, k = (array.reshape(-1, *array.shape[-2:]) for array in arrays.values())
     if q.shape[-1] != k.shape[-1]:

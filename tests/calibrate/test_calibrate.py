@@ -257,7 +257,8 @@ def test_the_lengths_are_those_of_a_report(n_keys: int) -> None:
     found = at.calibrate(q, k, laws=page.laws)
     np.testing.assert_array_equal(found.lengths, page.lengths)
     assert found.n0 == page.lengths[0]
-    np.testing.assert_array_equal(found.entropy_error, page.misses.T)
+    # The page reads beta from its curve, within the tolerance of the search in float32.
+    np.testing.assert_allclose(found.entropy_error, page.misses.T, rtol=1e-6, atol=1e-6)
     spoken = at.calibrate(q, k, found.n0, laws=page.laws)  # to say the default changes nothing
     np.testing.assert_array_equal(spoken.lengths, found.lengths)
 

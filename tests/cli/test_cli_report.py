@@ -260,3 +260,12 @@ def test_what_is_seen_and_not_measured_is_said_and_stands_on_the_page(
     model.parts = torch.nn.ModuleDict({"one": fused.Opaque()})
     said = "MODEL small: attention was seen, and none could be measured: parts.one: " + OPAQUE
     assert said in fail(*start, "--kind", "self")
+
+
+def test_rows_measures_a_sample(heads: str, run: Run) -> None:
+    said = json.loads(
+        run("report", heads, "--lengths", "64", "256", "--rows", "32", "--laws", "log_n", "--json")
+    )
+    assert said["about"]["rows"].startswith("at most 32 rows at each length, evenly spaced: standard error ")
+    assert np.shape(said["entropy_error"]) == (4, 2)
+    assert np.min(said["entropy_error"]) > 0

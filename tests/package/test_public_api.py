@@ -121,8 +121,8 @@ SIGNATURES = {
     "held_out_error": "misses, *, less=None",
     "export_headvis": "directory, query, key, tokens, *, model_name='model', overwrite=False, "
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
-    "report": "query, key, *, lengths=None, laws=None, is_causal=False, enable_gqa=False, labels=None, "
-    "about=None, tokens=None, spans=None, with_heads=False, layout='bhsd', num_threads=None",
+    "report": "query, key, *, lengths=None, laws=None, rows=None, is_causal=False, enable_gqa=False, "
+    "labels=None, about=None, tokens=None, spans=None, with_heads=False, layout='bhsd', num_threads=None",
     "report_folder": "folder, *, lengths=None, laws=None, rows=None, is_causal=False, about=None, "
     "layout='bhsd', num_threads=None, n_jobs=1, executor=None, store=None, part=None, progress=True",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
@@ -147,9 +147,9 @@ FIELDS = {
     "Calibration": "n0 lengths target beta standard_entropy laws amplitude law_beta law_entropy "
     "median_entropy equal_scores is_causal",
     "PerplexitySolution": "affinities beta perplexity feasible converged",
-    "Report": "layers heads lengths laws multiples entropy random_entropy uniform_entropy uniform_first_key "
-    "uniform_received histogram by_position curve random_curve max_weight_curve first_key_curve "
-    "received_curve received_by_curve beta best best_constant misses about plan provenance "
+    "Report": "layers heads lengths laws multiples entropy entropy_error random_entropy uniform_entropy "
+    "uniform_first_key uniform_received histogram by_position curve random_curve max_weight_curve "
+    "first_key_curve received_curve received_by_curve beta best best_constant misses about plan provenance "
     "modules groups text kept",
     "ScaleSolution": "scale entropy lowest highest converged feasible iterations per",
     "TopKeys": "index weight",

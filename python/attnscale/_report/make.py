@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -230,11 +231,13 @@ def read_rows(rows: Any) -> int | None:
 
 def sampled(most_rows: int | None, errors: NDArray[np.float64]) -> dict[str, str]:
     """The entry of ``about`` for a sample of the rows; none if all rows were measured."""
-    if most_rows is None or not errors.any():
+    largest = float(np.max(errors, where=errors > 0, initial=0))
+    if most_rows is None or not largest:
         return {}
-    largest = float(np.nanmax(errors))
+    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    bound = math.ceil(largest / digit) * digit
     sample = f"at most {most_rows} rows at each length, evenly spaced"
-    return {SAMPLED: f"{sample}: standard error of an entropy at most {largest:.1g} nat"}
+    return {SAMPLED: f"{sample}: standard error of an entropy at most {bound:.2g} nat"}
 
 
 def _tell(tell: Callable[[str], object], of: str, text: str) -> None:

@@ -164,7 +164,7 @@ def _standard_error(entropy: NDArray[Any], n_rows: int) -> Array:
     if rows == n_rows:
         return np.zeros(len(entropy))
     steps = np.diff(entropy.astype(np.float64), axis=1)
-    return np.sqrt((steps**2).sum(1) / (2 * max(rows - 1, 1)) / rows * (1 - rows / n_rows))
+    return np.asarray(np.sqrt((steps**2).sum(1) / (2 * max(rows - 1, 1)) / rows * (1 - rows / n_rows)))
 
 
 def _random_under(law: Law, scales: Array, rows: Rows, head_dim: int) -> Array:
@@ -195,7 +195,7 @@ def _random_entropy(visible: NDArray[np.int64], beta: Array, head_dim: int) -> A
     The keys are independent and uniform on a sphere, with scores of variance beta^2. `visible` has the shape
     (heads, rows), and beta is shared, or (heads, rows, betas). Rows with different numbers of keys are
     interpolated between five of them, along the logarithm of the number, or averaged over two numbers where
-    all are near.
+    all are near and beta is the same.
     """
     counts = np.maximum(visible, 1)
     if beta.ndim == 1:  # heads with equal numbers of visible keys share the answer
@@ -216,11 +216,10 @@ def _mean_of_random(visible: NDArray[np.int64], beta: Array, head_dim: int) -> f
         return float("nan")
     counts, first = np.unique(visible, return_index=True)
     logs, each = np.log(counts), np.log(visible)
-    if 0 < logs[-1] - logs[0] < _NARROW:
+    if 0 < logs[-1] - logs[0] < _NARROW and (beta == beta[0]).all():
         # Two points with the mean and variance of the logarithms: exact for a cubic over even rows.
-        two = each.mean() + np.array([-1, 1]) * each.std()
-        betas = np.interp(two, logs, beta[first])
-        return float(np.mean([_expected(n, b, head_dim) for n, b in zip(np.exp(two), betas, strict=True)]))
+        two = np.exp(each.mean() + np.array([-1, 1]) * each.std())
+        return float(np.mean([_expected(n, float(beta[0]), head_dim) for n in two.tolist()]))
     knots = np.unique(np.linspace(0, len(counts) - 1, _KNOTS).round().astype(int))
     values = [_expected(float(counts[i]), float(beta[first[i]]), head_dim) for i in knots]
     return float(np.interp(each, logs[knots], values).mean())

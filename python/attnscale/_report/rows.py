@@ -19,7 +19,7 @@ from .._call.weights import normalizer_of
 from .._core import CoreCall
 from ..exact.backward import receive
 from ..exact.curve import beside_sink
-from ..exact.received import at_most
+from ..exact.received import exchanged, queries_of_keys
 from ..exact.results import AttentionStatistics
 from ..normalizers import Sink
 
@@ -145,15 +145,10 @@ class Rows:
         return points, share / max(len(self.at), 1)
 
     def _exchanged(self) -> CoreCall:
-        """The core's call with queries and keys exchanged; the rows that see a key are adjacent."""
+        """The core's call with queries and keys exchanged."""
         query, key, _, extents = self.call.inputs
-        past = None if self.begin is None else at_most(self.begin, *query.shape[1:2], key.shape[1])
-        first = None if self.end is None else at_most(self.end, *query.shape[1:2], key.shape[1])
-        if first is not None and past is not None:
-            past = np.maximum(past, first)
-        mask = self.call.mask
-        if mask is not None:
-            mask = mask.reshape((1,) * (2 - mask.ndim) + mask.shape).swapaxes(-1, -2)
+        first, past = queries_of_keys(self.begin, self.end, extents.n_queries, extents.n_keys)
+        mask = None if self.call.mask is None else exchanged(self.call.mask)
         return CoreCall(key, query, mask, first, past, None, extents.wide == np.float64, self.call.threads)
 
     def _at(self, scale: float, *, received: bool) -> tuple[Points, Array | None]:
@@ -191,11 +186,11 @@ class Rows:
         return np.where((begin == 0) & (end > 0), weight, 0.0), share
 
     def mean_entropies(self, scales: Array) -> Array:
-        """Mean entropy of each head at scales of each row, (heads, rows, scales); NaN where one is not finite.
+        """Mean entropy of each head, (heads, scales), at scales of each row, (heads, rows, scales).
 
-        The scales are the last axis of the result.
+        NaN where a scale of a row is not finite.
         """
-        known = np.isfinite(scales).all(1)
+        known = np.asarray(np.isfinite(scales).all(1))
         chosen = np.where(known[:, None], scales, 0.0)
         n_scales = scales.shape[-1]
         if self.is_plain and n_scales:

@@ -96,21 +96,37 @@ def attention_received(
 def _queries_of_keys(call: Call) -> NDArray[np.int64]:
     """Number of queries that may see each key; broadcasts to (..., heads, n_keys).
 
-    The interval ends never decrease from a query to the next, so the queries that see a key are adjacent too:
-    this counts visible keys with queries and keys exchanged.
+    It counts visible keys with queries and keys exchanged.
     """
-    inputs, begin, end = call.inputs, call.intervals.begin, call.intervals.end
-    n_queries, n_keys = inputs.query.shape[-2], inputs.key.shape[-2]
-    past = np.full(n_keys, n_queries) if begin is None else at_most(begin, n_queries, n_keys)
-    first = np.zeros(n_keys, np.int64) if end is None else at_most(end, n_queries, n_keys)
+    inputs = call.inputs
+    first, past = queries_of_keys(
+        call.intervals.begin, call.intervals.end, inputs.query.shape[-2], inputs.key.shape[-2]
+    )
     if call.mask is None:
-        return np.asarray(np.maximum(past - first, 0))
-    mask = call.mask.reshape((1,) * (2 - call.mask.ndim) + call.mask.shape).swapaxes(-1, -2)
-    past = np.maximum(past, first)
-    return CoreCall(inputs.key, inputs.query, mask, first, past, None, False, call.threads).count()
+        return np.asarray(past - first)
+    return CoreCall(
+        inputs.key, inputs.query, exchanged(call.mask), first, past, None, False, call.threads
+    ).count()
 
 
-def at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
+def exchanged(mask: NDArray[Any]) -> NDArray[Any]:
+    """A mask with queries and keys exchanged."""
+    return mask.reshape((1,) * (2 - mask.ndim) + mask.shape).swapaxes(-1, -2)
+
+
+def queries_of_keys(
+    begin: NDArray[np.int64] | None, end: NDArray[np.int64] | None, n_queries: int, n_keys: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The queries first ... past - 1 whose intervals of keys hold each key.
+
+    The ends never decrease from a query to the next, so these queries are adjacent.
+    """
+    past = np.full(n_keys, n_queries) if begin is None else _at_most(begin, n_queries, n_keys)
+    first = np.zeros(n_keys, np.int64) if end is None else _at_most(end, n_queries, n_keys)
+    return first, np.maximum(past, first)
+
+
+def _at_most(bounds: NDArray[np.int64], n_queries: int, n_keys: int) -> NDArray[np.int64]:
     """For each key, the number of queries whose bound is at most its index; bounds do not decrease."""
     rows = np.broadcast_to(bounds, (*bounds.shape[:-1], n_queries))
     found = np.empty((*bounds.shape[:-1], n_keys), np.int64)

@@ -174,6 +174,12 @@ def test_a_store_that_cannot_begin_names_its_file(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob("*.json*"))
 
 
+def test_an_empty_identity_is_said(tmp_path: Path) -> None:
+    (tmp_path / "attnscale-mc.json").touch()
+    with pytest.raises(ValueError, match=r"got an empty '.*attnscale-mc.json', as of a full disk"):
+        experiment(tmp_path)
+
+
 @pytest.mark.torch
 def test_a_training_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
@@ -184,7 +190,7 @@ def test_a_training_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     always = {"progress": False, "store": tmp_path, "checkpoint_seconds": 0.0}
     with (
         disk_of(0),
-        pytest.warns(UserWarning, match=r"the state of a training could not be stored: .*\.pt'"),
+        pytest.warns(UserWarning, match=r"checkpoints cannot keep the state of a training, .* \(No space"),
         pytest.raises(
             at.SweepError, match=f"4 of 4 models failed, the first at slope=1.0, seed=0: {FULL}"
         ) as full,
@@ -253,6 +259,22 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(
         else:
             np.testing.assert_array_equal(again.value, whole.value)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.torch
+def test_a_finished_study_is_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "experiments"))
+    from tiny import Tiny
+
+    whole = Tiny().run(2, progress=False, store=tmp_path)
+    request.getfixturevalue("read_only")
+    again = Tiny().run(2, progress=False, store=tmp_path)
+    np.testing.assert_array_equal(again.arrays["loss"], whole.arrays["loss"])
+    with pytest.raises(ValueError, match="which lacks 2 cases"):
+        Tiny().run(3, progress=False, store=tmp_path)
 
 
 @pytest.mark.parametrize("run", [sweep, experiment])

@@ -76,12 +76,12 @@ def command(*arguments: str) -> int:
 
 
 def sweep(inputs: Path, folder: Path) -> int:
-    """A sweep of 60 cases in one process."""
+    """A sweep of 60 cases, one after the other."""
     return command("sweep", str(inputs / "lengths.toml"), "--store", str(folder))
 
 
 def pool(inputs: Path, folder: Path) -> int:
-    """The same sweep in a pool of two processes."""
+    """A sweep of 60 cases in a pool of two processes."""
     answer_term()
     try:
         with ProcessPoolExecutor(2, get_context("fork")) as executor:

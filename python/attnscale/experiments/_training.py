@@ -67,7 +67,8 @@ class Checkpoints:
             self._directory.mkdir(parents=True, exist_ok=True)
             write_whole(self._path(name), buffer.getvalue())
         except OSError as error:  # a full disk: the training goes on, and its result may find room
-            warn(f"the state of a training could not be stored: {error}")
+            why = error.strerror or str(error)
+            warn(f"{self._directory} cannot keep the state of a training, which goes on ({why})")
 
     def clear(self) -> None:
         """Delete the states of a finished unit."""

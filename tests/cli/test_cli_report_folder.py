@@ -118,6 +118,7 @@ REFUSED = {
     "FOLDER --part 1/4 --store s": "--part must be one of at most 3 parts, one a case, got 1/4",
     "FOLDER --n-jobs 0": "--n-jobs must be at least 1, or negative to count from all cores down, got 0",
     "FOLDER --lengths 64": "--lengths must be between 2 and the number of keys, 32, got 64",
+    "FOLDER --head 0 4": "--head must be between 0 and 3, the heads of layer_0, got [0, 4]",
     "FOLDER --with-heads": "--with-heads is for a file or a model: the page of a folder has no heads or text",
     "FOLDER FOLDER --plan": "--plan is of one folder, got 2 inputs",
     "FOLDER/layer_0.npz --store s": "--store is for a folder with a file for each layer",

@@ -123,8 +123,9 @@ SIGNATURES = {
     f"scale=None, {MASKS}, {TABLES}, {REST}, num_threads=None",
     "report": "query, key, *, lengths=None, laws=None, rows=None, is_causal=False, enable_gqa=False, "
     "labels=None, about=None, tokens=None, spans=None, with_heads=False, layout='bhsd', num_threads=None",
-    "report_folder": "folder, *, lengths=None, laws=None, rows=None, is_causal=False, about=None, "
-    "layout='bhsd', num_threads=None, n_jobs=1, executor=None, store=None, part=None, progress=True",
+    "report_folder": "folder, *, lengths=None, laws=None, rows=None, heads=None, is_causal=False, "
+    "about=None, layout='bhsd', num_threads=None, n_jobs=1, executor=None, store=None, part=None, "
+    "progress=True",
     "solve_perplexity": "points, perplexity=30.0, *, metric='euclidean', neighbors=None, drop_self=False, "
     "tolerance=None, on_infeasible='warn', num_threads=None",
     "solve_scale": "query, key, target_entropy, *, per='row', tolerance=None, "

@@ -190,3 +190,15 @@ def test_a_long_layer_is_several_cases(folder: Path, tmp_path: Path, monkeypatch
     assert done[-1] == (6, 6)
     with pytest.raises(ValueError, match=r"^part must be one of at most 6 parts, one a case, got 1/7"):
         at.report_folder(folder, **options, part="1/7")
+
+
+def test_some_heads_of_each_layer(folder: Path, tmp_path: Path) -> None:
+    whole = at.report_folder(folder, **OPTIONS)
+    store = tmp_path / "store"
+    some = at.report_folder(folder, heads=[3, 1], store=store, **OPTIONS)
+    assert some.heads.tolist() == [1, 3] * 3
+    np.testing.assert_array_equal(some.curve, whole.curve[whole.heads % 2 == 1])
+    assert numbers(at.report_folder(folder, store=store, **OPTIONS)) == numbers(whole)
+    for wrong, kind in (([0.5], TypeError), ([HEADS], ValueError), ([], ValueError)):
+        with pytest.raises(kind, match=r"^heads must be "):
+            at.report_folder(folder, heads=wrong, **OPTIONS)

@@ -8,6 +8,7 @@ of the core. A store keeps the arrays of each case.
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.checks import InputError, boolean
+from .._base.checks import InputError, boolean, refusal, several, shown
 from .._core import __version__
 from .._files.layers import StoredLayer, stored_layers
 from .._grid.case import Case
@@ -48,6 +49,7 @@ class Work:
     is_causal: bool
     layout: str
     rows: int | None = None  # sampled rows of each length; None for all
+    heads: tuple[int, ...] | None = None  # of each layer; None for all
     num_threads: int | None = None
 
     @property
@@ -74,6 +76,15 @@ class Work:
         counted = min(every, max(n // 8, 1))
         return every // 2 + (counted if every == n else 2 * counted)
 
+    def heads_of(self, layer: StoredLayer) -> Sequence[int]:
+        """The heads of a layer that are measured."""
+        return range(layer.shape[0][-3]) if self.heads is None else self.heads
+
+    @property
+    def n_heads(self) -> int:
+        """Measured heads of all layers."""
+        return sum(len(self.heads_of(layer)) for layer in self.layers)
+
     def with_rows(self, rows: int | None) -> Work:
         """The work with another sample of rows."""
         return replace(self, rows=rows)
@@ -83,18 +94,15 @@ class Work:
         found: list[Case] = []
         for place, layer in enumerate(self.layers):
             content = _sampled(layer) if stored else ""
-            for heads in _shares(heads_of(layer), self.pairs()):
+            every = self.heads_of(layer)
+            for first, end in _shares(len(every), self.pairs()):
+                heads = [*every[first:end]]
                 key = digest({"content": content, "heads": heads}) if stored else ""
                 named = {"layer": layer.name}
-                if heads[1] - heads[0] < heads_of(layer):
-                    named["heads"] = f"{heads[0]}-{heads[1] - 1}"
+                if len(heads) < len(every):
+                    named["heads"] = f"{heads[0]}-{heads[-1]}"
                 found.append(Case((place, *heads), named, key))
         return found
-
-
-def heads_of(layer: StoredLayer) -> int:
-    """The number of query heads of a layer."""
-    return layer.shape[0][-3]
 
 
 def _shares(n_heads: int, pairs: int) -> list[tuple[int, int]]:
@@ -144,6 +152,7 @@ def read_folder(
     is_causal: bool,
     layout: str,
     rows: int | None = None,
+    heads: Sequence[int] | None = None,
     num_threads: int | None = None,
 ) -> Work:
     """The work of a folder, from headers of its files alone."""
@@ -153,7 +162,33 @@ def read_folder(
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), chosen[0]))
     causal = boolean("is_causal", is_causal)
-    return Work(Path(folder), layers, tuple(chosen), compared, causal, layout, read_rows(rows), num_threads)
+    return Work(
+        Path(folder),
+        layers,
+        tuple(chosen),
+        compared,
+        causal,
+        layout,
+        read_rows(rows),
+        _read_heads(heads, layers),
+        num_threads,
+    )
+
+
+def _read_heads(heads: Any, layers: Sequence[StoredLayer]) -> tuple[int, ...] | None:
+    """The value of ``heads=``, checked: heads that each layer has, once each; None for all."""
+    if heads is None:
+        return None
+    found = several("heads", heads, "head", "integers")
+    try:
+        chosen = tuple(sorted({operator.index(head) for head in found}))
+    except TypeError:
+        raise refusal(TypeError, "heads", f"must be integers, got {shown(heads)}") from None
+    least = min(layers, key=lambda layer: layer.shape[0][-3])
+    if chosen[0] < 0 or chosen[-1] >= least.shape[0][-3]:
+        rule = f"must be between 0 and {least.shape[0][-3] - 1}, the heads of {least.name}"
+        raise refusal(ValueError, "heads", f"{rule}, got {shown(heads)}")
+    return chosen
 
 
 def _check_alike(layers: Sequence[StoredLayer]) -> int:
@@ -184,7 +219,7 @@ def _check_alike(layers: Sequence[StoredLayer]) -> int:
 
 
 def measure_part(
-    part: tuple[StoredLayer, int, int],
+    part: tuple[StoredLayer, Sequence[int]],
     *,
     lengths: Sequence[int],
     laws: tuple[Law, ...],
@@ -192,15 +227,15 @@ def measure_part(
     rows: int | None,
     num_threads: int | None,
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a report for heads of a layer, from the first up to the end, read one at a time."""
-    layer, first, end = part
+    """The arrays of a report for some heads of a layer, read one at a time."""
+    layer, heads = part
     options = {
         "causal": "bottom_right" if is_causal else None,
         "enable_gqa": False,
         "num_threads": num_threads,
     }
     parts = []
-    for head in range(first, end):
+    for head in heads:
         stored = layer.read(n=lengths[-1], heads=[head])
         q, k = (_as_measured(x) for x in (stored.query, stored.key))
         whole = {n: Length(q[:, :n], k[:, :n], options) for n in lengths}
@@ -228,6 +263,6 @@ class PartTask:
         return cls(task, tuple(map(replace, work.layers)))  # without what was opened here
 
     def __call__(self, case: Case) -> Outcome:
-        place, first, end = case.index
-        part = (replace(self.layers[place]), first, end)  # what it opens is closed at the end
+        place, *heads = case.index
+        part = (replace(self.layers[place]), heads)  # what it opens is closed at the end
         return self.measure(Case(case.index, {"part": part}, case.digest))

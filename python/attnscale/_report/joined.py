@@ -29,11 +29,9 @@ def joined(work: Work, finished: Mapping[Case, Fields], about: Mapping[str, str]
     arrays: dict[str, Any] = {
         name: np.concatenate([finished[case][name].values for case in cases]) for name in names
     }
-    places = [
-        (place, head) for place, first, end in (case.index for case in cases) for head in range(first, end)
-    ]
+    places = [(place, head) for place, *heads in (case.index for case in cases) for head in heads]
     layers = [work.layers[place] for place, _ in places]
-    n_heads = sum(each.shape[0][-3] for each in work.layers)
+    n_heads = work.n_heads
     told = {
         "model": work.folder.resolve().name,
         **{str(name): str(text) for name, text in about.items()},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.runtime import get_num_threads
 from .._base.text import counted, duration, some_of, to_text
-from .folder import Work, heads_of, measure_part
+from .folder import Work, measure_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     @property
     def heads(self) -> int:
         """Heads of all layers."""
-        return sum(map(heads_of, self.work.layers))
+        return self.work.n_heads
 
     @property
     def bytes_read(self) -> int:
@@ -117,14 +117,14 @@ class Plan(NamedTuple):
 
 def plan_of(work: Work) -> Plan:
     """The plan of a folder, after a trial with the first head of its first layer."""
-    part, lengths = (work.layers[0], 0, 1), _trial(work)
+    layer, lengths = work.layers[0], _trial(work)
     for _ in range(2):  # the first run does what all heads share
         start = time.perf_counter()
-        found = measure_part(part, **{**work.options, "lengths": lengths})
+        found = measure_part((layer, work.heads_of(layer)[:1]), **{**work.options, "lengths": lengths})
         seconds = time.perf_counter() - start
     numbers = sum(each.size for each in found.values()) * len(work.lengths) // len(lengths)
     seconds *= work.pairs() / work.pairs(lengths)
-    return Plan(work, seconds * sum(map(heads_of, work.layers)), numbers)
+    return Plan(work, seconds * work.n_heads, numbers)
 
 
 def _trial(work: Work) -> Sequence[int]:

@@ -51,6 +51,7 @@ def report_folder(
     lengths: Sequence[int] | None = None,
     laws: Iterable[Law | str | float] | None = None,
     rows: int | None = None,
+    heads: Sequence[int] | None = None,
     is_causal: bool = False,
     about: Mapping[str, str] | None = None,
     layout: Layout = "bhsd",
@@ -72,6 +73,8 @@ def report_folder(
         in their names. All have the same tokens and head_dim.
     lengths, laws, rows, is_causal, about, layout, num_threads
         As for :func:`attnscale.report`.
+    heads : sequence of int, optional
+        The heads of each layer to measure, counted from 0. Default: all.
     n_jobs, executor, progress
         As for :func:`attnscale.sweep`. A case is a layer, or some heads of a long one.
     store : path, optional
@@ -112,6 +115,7 @@ def report_folder(
         lengths=lengths,
         laws=laws,
         rows=rows,
+        heads=heads,
         is_causal=is_causal,
         layout=layout,
         num_threads=num_threads,

@@ -71,6 +71,7 @@ def _work(source: str, options: argparse.Namespace) -> Work:
             lengths=options.lengths,
             laws=options.laws,
             rows=options.rows,
+            heads=None if options.head is None else [head for each in options.head for head in each],
             is_causal=options.causal,
             layout=options.layout,
         )
@@ -80,7 +81,7 @@ def _ways(options: argparse.Namespace, work: Work, watch: Watch) -> Ways:
     total = len(work.cases(stored=False))
 
     def begin(left: int, cases: int) -> None:
-        pairs = work.pairs() * left / total * sum(layer.shape[0][-3] for layer in work.layers)
+        pairs = work.pairs() * left / total * work.n_heads
         if not left or pairs < _FEW:
             return
         plan = plan_of(work)

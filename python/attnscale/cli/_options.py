@@ -208,6 +208,7 @@ _PARAMETERS = {
     "rng": "--seed",
     "law": "--laws",
     "lengths": "--n",
+    "heads": "--head",
     "framework": "--against-framework",
     "file": "--llama-cpp",
 }

@@ -27,8 +27,8 @@ constexpr element_type type_of = sizeof(T) == 4 ? element_type::float32 : elemen
 
 /// Visible keys of a call: an interval for each query, and a mask.
 struct visible_keys {
-  std::vector<std::int64_t> begin, end;
-  xt::xarray<bool> mask;
+  std::vector<std::int64_t> begin{}, end{};
+  xt::xarray<bool> mask{};
 };
 
 template <class T, class Problem>
@@ -45,7 +45,7 @@ void point_at(Problem& p, const xt::xarray<T>& query, const xt::xarray<T>& key,
   attnscale::attention_head head{.query = query.data(), .key = key.data(), .scale = bases.data()};
   if (!seen.begin.empty()) head.begin = seen.begin.data(), p.begin_row = 1;
   if (!seen.end.empty()) head.end = seen.end.data(), p.end_row = 1;
-  if (seen.mask.size() > 0) {
+  if (seen.mask.dimension() == 2) {
     p.mask_type = attnscale::mask_kind::boolean;
     p.attn_mask.row = p.n_keys;
     p.attn_mask.column = 1;

@@ -21,7 +21,7 @@ from attnscale._grid import merge, store
 
 from . import line
 
-GRID = {"n": list(range(4, 34)), "law": ["standard", "log_n"]}
+GRID = {"n": list(range(4, 64)), "law": ["standard", "log_n"]}
 FILE = 'function = "tools.faults.line:entropy"\nrng = 3\n[grid]\n' + "".join(
     f"{k} = {v}\n" for k, v in GRID.items()
 )
@@ -76,12 +76,12 @@ def command(*arguments: str) -> int:
 
 
 def sweep(inputs: Path, folder: Path) -> int:
-    """A sweep of 60 cases, one after the other."""
+    """A sweep of 120 cases, one after the other."""
     return command("sweep", str(inputs / "lengths.toml"), "--store", str(folder))
 
 
 def pool(inputs: Path, folder: Path) -> int:
-    """A sweep of 60 cases in a pool of two processes."""
+    """A sweep of 120 cases in a pool of two processes."""
     answer_term()
     try:
         with ProcessPoolExecutor(2, get_context("fork")) as executor:
@@ -102,7 +102,7 @@ def mc(inputs: Path, folder: Path) -> int:
 
 
 def merging(inputs: Path, folder: Path) -> int:
-    """A merge of two stores of 30 cases."""
+    """A merge of two stores of 60 cases."""
     return command("store", "merge", str(inputs / "a"), str(inputs / "b"), "--to", str(folder))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import attnscale as at
@@ -155,6 +156,31 @@ def test_of_equal_scores_the_lower_key() -> None:
     k = np.array([1, 1, 3, 3, 2, 2, 2.0])[None, :, None]
     three, nine = (at.top_keys(np.ones((1, 1, 1)), k, n, scale=1.0).index.tolist() for n in (3, 9))
     assert (three, nine) == ([[[2, 3, 4]]], [[[2, 3, 4, 5, 6, 0, 1, -1, -1]]])
+
+
+@pytest.mark.parametrize(("n_queries", "k"), [(1, 8), (1, 5000), (20, 64)])
+def test_the_strongest_of_many_keys(n_queries: int, k: int) -> None:
+    rng = np.random.default_rng(9)  # whole numbers: scores are exact, and many are equal
+    q, keys = (rng.integers(-3, 4, (1, n, 8)).astype(np.float32) for n in (n_queries, 60_000))
+    score = q.astype(np.float64) @ keys.swapaxes(-1, -2)
+    index, weight = at.top_keys(q, keys, k)
+    np.testing.assert_array_equal(index, np.argsort(-score, -1, kind="stable")[..., :k])
+    np.testing.assert_array_equal(index, at.top_keys(q, keys, k, num_threads=1).index)
+    wanted = np.take_along_axis(at.attention_weights(q, keys), index, -1)
+    np.testing.assert_allclose(weight, wanted, rtol=1e-5)
+
+
+def test_memory_does_not_grow_with_the_keys() -> None:
+    keys = np.broadcast_to(np.ones((1, 1, 16), np.float32), (1, 2**21, 16))
+    q = np.ones((1, 2, 16), np.float32)
+    tracemalloc.start()
+    try:
+        index, weight = at.top_keys(q, keys, 5)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(index, np.broadcast_to(np.arange(5), (1, 2, 5)))
+    np.testing.assert_allclose(weight, 2.0**-21, rtol=1e-6)
 
 
 @rows_are_lost

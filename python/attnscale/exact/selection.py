@@ -11,7 +11,7 @@ from .._base.checks import as_array, fit_to, positive_int, refusal
 from .._base.hints import hinted
 from .._call.call import Call
 from .._call.homes import apply_at_home, is_tensor
-from .._call.measures import blocks_of_rows, cut_rows, rows_of_block
+from .._call.measures import blocks_of_rows, cut_rows
 from .._call.options import AttentionEntropyOptions, takes
 from .._call.rows import read_integers
 from .._call.weights import normalizer_of
@@ -165,9 +165,9 @@ def top_keys(query: ArrayLike, key: ArrayLike, k: int, **options: Unpack[Attenti
 
     Notes
     -----
-    The scores of a block of rows are computed in float64 and partially sorted; a softmax weight is the
-    row's largest weight, from one more pass, times exp(score - largest score). ``weight.sum(-1)`` is the most
-    that k keys can keep: the bound of :func:`attention_mass` for every selection.
+    One pass streams the scores in float64 and keeps a list of at most 2 k + 256 keys a row; a softmax weight
+    is the row's largest weight, from one more pass, times exp(score - largest score). ``weight.sum(-1)`` is
+    the most that k keys can keep: the bound of :func:`attention_mass` for every selection.
 
     Examples
     --------
@@ -259,23 +259,6 @@ def _recall(index: NDArray[np.int64], selected: Any, block_size: int | None) -> 
 def type_of_sums(call: Call) -> type[np.floating[Any]]:
     """The type of sums of weights: float64 for float64 input, else float32."""
     return np.float64 if call.inputs.dtype == np.float64 else np.float32
-
-
-def _largest(score: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """The k largest of each row in order; of equal ones, the first."""
-    n = score.shape[-1]
-    found = (
-        np.argpartition(score, n - k, -1)[..., n - k :]
-        if k < n
-        else np.broadcast_to(np.arange(n), score.shape)
-    )
-    least = np.take_along_axis(score, found, -1).min(-1, keepdims=True, initial=np.inf)
-    # Ties for the last place are broken arbitrarily here: such rows are sorted.
-    tied = (np.count_nonzero(score >= least, axis=-1) > k) & (least[..., 0] > -np.inf)
-    found = np.sort(found, -1)
-    found[tied] = np.sort(np.argsort(-score[tied], -1, kind="stable")[..., :k], -1)
-    order = np.argsort(-np.take_along_axis(score, found, -1), -1, kind="stable")
-    return np.take_along_axis(found, order, -1)
 
 
 def _weigh(call: Call, rule: Rule | None, index: NDArray[np.int64], weight: NDArray[Any]) -> None:

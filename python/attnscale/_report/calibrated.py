@@ -112,7 +112,8 @@ def _beta(each: CountedRows, target: Array) -> Array:
     error = each.entropy - target
     with np.errstate(invalid="ignore", divide="ignore"):
         found = each.guess.multiple * np.exp(-error / each.guess.slope)
-    found[~(np.abs(error) <= _NEAR)] = np.nan
+    # solve_scale leaves out rows without keys.
+    found[~((np.abs(error) <= _NEAR) & each.rows.n_visible.all(1))] = np.nan
     left = np.flatnonzero(np.isnan(found) & ~np.isnan(target))
     if left.size:
         call = each.rows.of_heads(left).call

@@ -174,12 +174,6 @@ def test_a_store_that_cannot_begin_names_its_file(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.glob("*.json*"))
 
 
-def test_an_empty_identity_is_said(tmp_path: Path) -> None:
-    (tmp_path / "attnscale-mc.json").touch()
-    with pytest.raises(ValueError, match=r"got an empty '.*attnscale-mc.json', as of a full disk"):
-        experiment(tmp_path)
-
-
 @pytest.mark.torch
 def test_a_training_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")

@@ -424,6 +424,21 @@ def test_the_later_state_of_a_training_is_kept_not_the_younger_file(tmp_path: Pa
         shutil.rmtree(c)
 
 
+class Trap:
+    """An object whose pickle makes a folder when it is read."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("trap",)
+
+
+def test_the_step_of_a_state_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile("state.pt", "w") as archive:
+        archive.writestr("state/data.pkl", pickle.dumps({"model": Trap(), "step": 7}))
+    assert merge.step_of(Path("state.pt")) == 7
+    assert os.listdir() == ["state.pt"]
+
+
 @pytest.mark.torch
 def test_the_step_of_a_state_that_pytorch_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")

@@ -16,7 +16,9 @@ from typing import Any
 
 import attnscale as at
 import attnscale.__main__ as program
-import attnscale.cli  # before the fork
+import attnscale.cli.mc  # before the fork
+import attnscale.cli.store
+import attnscale.cli.sweep
 from attnscale._grid import merge, store
 
 from . import line

@@ -113,11 +113,6 @@ class Store:
             manifest = json.loads(path.read_bytes())
         except ValueError:
             manifest = None
-        if not path.stat().st_size:
-            rule = (
-                f"must be whole, got an empty {str(path)!r}, as of a full disk; delete it, or copy it again"
-            )
-            raise refusal(ValueError, "store", rule)
         if not isinstance(manifest, dict) or manifest.get("kind") != self._mark:
             rule = f"must be written by a {self._what}, got {str(path)!r} of another program"
             raise refusal(ValueError, "store", rule)

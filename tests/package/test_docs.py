@@ -53,8 +53,9 @@ def test_links_between_pages_lead_somewhere(page):
         assert any(path.exists() for path in found), f"{page_name(page)} links to {target}"
 
 
-# Run by tests/sweep/test_sweep_cluster.py, test_i_have.py and tests/comparison/test_two_engines_page.py.
-ELSEWHERE = ("cluster", "long-context", "two-engines")
+# Run by tests/sweep/test_sweep_cluster.py, test_i_have.py, tests/comparison/test_two_engines_page.py and
+# tests/models/test_does_not_fit_page.py.
+ELSEWHERE = ("cluster", "long-context", "two-engines", "does-not-fit")
 HOW_TO = sorted(page for page in (DOCS / "how-to").glob("*.md") if page.stem not in ELSEWHERE)
 
 

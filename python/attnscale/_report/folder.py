@@ -7,7 +7,6 @@ of the core. A store keeps the arrays of each case.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from .._base.checks import InputError, boolean, refusal, several, shown
 from .._core import __version__
+from .._files.fingerprint import fingerprint
 from .._files.layers import StoredLayer, stored_layers
 from .._grid.case import Case
 from .._grid.describe import describe, digest
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 #: Pairs of a query and a key in a case, over all lengths: a few minutes of two cores.
 _MOST_PAIRS = 2**34
-# Pieces of a file, and their bytes, by which a store recognizes it.
-_PIECES, _PIECE = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Work:
         """The cases, layer by layer; a case that is `stored` is recognized by its file's content."""
         found: list[Case] = []
         for place, layer in enumerate(self.layers):
-            content = _sampled(layer) if stored else ""
+            content = fingerprint(layer.files) if stored else ""
             every = self.heads_of(layer)
             for first, end in _shares(len(every), self.pairs()):
                 heads = [*every[first:end]]
@@ -110,35 +108,6 @@ def _shares(n_heads: int, pairs: int) -> list[tuple[int, int]]:
     parts = min(max(-(-n_heads * pairs // _MOST_PAIRS), 1), n_heads)
     ends = [n_heads * part // parts for part in range(parts + 1)]
     return list(pairwise(ends))
-
-
-def _sampled(layer: StoredLayer) -> str:
-    """SHA-256 of a layer's files: of their sizes, and of pieces at equal distances with both ends."""
-    total = hashlib.sha256()
-    for path in layer.files:
-        if path.is_dir():  # an array of zarr: its files, and a piece of some of them
-            files = sorted(each for each in path.rglob("*") if each.is_file())
-            total.update(
-                repr([(str(each.relative_to(path)), each.stat().st_size) for each in files]).encode()
-            )
-            for place in _spread(len(files) - 1):
-                total.update(_pieces(files[place], 1))
-        else:
-            total.update(f"{path.stat().st_size} ".encode())
-            total.update(_pieces(path, _PIECES))
-    return total.hexdigest()
-
-
-def _pieces(path: Path, number: int) -> bytes:
-    """Pieces of a file at equal distances."""
-    with path.open("rb") as stream:
-        last = max(path.stat().st_size - _PIECE, 0)
-        return b"".join(os.pread(stream.fileno(), _PIECE, start) for start in _spread(last)[:number])
-
-
-def _spread(last: int) -> list[int]:
-    """Numbers from 0 to the last one at equal distances."""
-    return sorted({last * place // (_PIECES - 1) for place in range(_PIECES)})
 
 
 # ---- the layers ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._files.fingerprint import fingerprint
 from .._files.heads import InputError, OpenHeads
 from .._files.layers import StoredLayer, is_folder_of_layers, stored_layers
 
@@ -61,7 +62,5 @@ def check_alike(layers: Sequence[StoredLayer]) -> None:
 
 
 def identity_of(layer: StoredLayer) -> dict[str, Any]:
-    """A layer in a store: a file of another name, size or time of writing is another one."""
-    stats = [(path, path.stat()) for path in layer.files]
-    listed = [[path.name, each.st_size, each.st_mtime_ns] for path, each in stats]
-    return {"layer": layer.name, "files": listed, "layout": layer.layout}
+    """A layer in a store; it is recognized where its files were copied."""
+    return {"layer": layer.name, "files": fingerprint(layer.files), "layout": layer.layout}

@@ -88,8 +88,8 @@ def solve_scale(
     have several scales or none, so both are refused.
 
     For "row", dot products are computed once and kept during the search, at most 16 MiB in all (one thread
-    with 2^18 keys in float32 and AVX-512); rows beyond that are recomputed at every step. "head" and "all" take one pass of
-    :func:`attnscale.attention_statistics` a step.
+    with 2^18 keys in float32 and AVX-512); rows beyond that are recomputed at every step. "head" and "all"
+    take one pass of :func:`attnscale.attention_statistics` a step.
 
     The search for the perplexity of t-SNE is this problem with x = -distance^2, the target
     ln(perplexity) and the scale 1 / (2 sigma^2).

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -254,13 +256,22 @@ def _heads_entropy(law: Law, n: int) -> float:
     A counting law gives all queries the scale of the last one; a law of the row's scores or of distances goes
     to attention unchanged.
     """
-    data = datasets.minilm_qk()
-    if n > data.query.shape[-2] or law.channels != "all":
+    query = datasets.minilm_qk().query
+    if n > query.shape[-2] or law.channels != "all":
         return float("nan")
-    head_dim = data.query.shape[-1]
-    scale: Any = law
-    if law.meaning.at_position is not None:
-        scale = float(multipliers(law, [n], head_dim)[0]) / np.sqrt(head_dim)
+    if law.meaning.at_position is None:
+        return _mean_entropy(law, n)
+    return _entropy_at(float(multipliers(law, [n], query.shape[-1])[0]) / math.sqrt(query.shape[-1]), n)
+
+
+@lru_cache(maxsize=256)
+def _entropy_at(scale: float, n: int) -> float:
+    """Mean entropy at a scale, which many laws share at the training length."""
+    return _mean_entropy(scale, n)
+
+
+def _mean_entropy(scale: Law | float, n: int) -> float:
+    data = datasets.minilm_qk()
     entropy = attention_entropy(data.query[:, :n], data.key[:, :n], scale=scale)
     return float(np.nanmean(entropy.astype(np.float64)))
 

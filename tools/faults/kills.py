@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .works import WORKS, Stored, Work, make_inputs, stored
+from .works import WORKS, Stored, Work, ended, make_inputs, stored
 
 #: Kills of each kind, of a thousand.
 SHARES = {
@@ -111,12 +111,12 @@ class Trials:
             children = Path(f"/proc/{process}/task/{process}/children")
             workers = [*map(int, children.read_text().split())] if children.exists() else []
             if not workers:
-                os.waitpid(process, 0)
+                ended(process)
                 return None, 0
             victim = self.random.choice(workers)
         over = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         os.kill(victim, signal.SIGTERM if how == "TERM" else signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        status = ended(process)
         allowed = {"KILL": (-9,), "TERM": (-15, 143), "dead worker": (2,)}[how]
         if not over and status not in (0, *allowed):
             self._fault(how, f"status {status}")

@@ -69,7 +69,7 @@ class Work:
 
 def ended(process: int) -> int:
     """The exit status of a process; one that does not end is killed."""
-    last = time.monotonic() + 120
+    last = time.monotonic() + 30
     while os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > last:
             os.killpg(process, signal.SIGKILL)
@@ -96,11 +96,12 @@ def sweep(inputs: Path, folder: Path) -> int:
 def pool(inputs: Path, folder: Path) -> int:
     """A sweep of 120 cases in a pool of two processes.
 
-    SIGTERM is not answered: the workers would inherit that, and the pool ends them by SIGTERM.
+    SIGTERM is not answered: the workers would inherit that, and the pool ends them by SIGTERM. The pool is
+    not shut down: that would wait for ever if an idle worker was killed.
     """
+    executor = ProcessPoolExecutor(2, get_context("fork"))
     try:
-        with ProcessPoolExecutor(2, get_context("fork")) as executor:
-            at.sweep(line.entropy, GRID, store=folder, rng=3, executor=executor, progress=False)
+        at.sweep(line.entropy, GRID, store=folder, rng=3, executor=executor, progress=False)
     except at.SweepError as error:
         print(error, file=sys.stderr)
         return 2

@@ -74,9 +74,9 @@ def report(
         open is the shortest length. Default: log_n, annealed, variance_invariant and entropy_invariant.
     rows : int, optional
         Most rows to measure at each length, for long texts: one of each equal stretch of those whose mean is
-        the entropy, and as many of all rows for the weight that a key gets and the entropy along the text. All
-        of these are estimates then; ``entropy_error`` and the page say the standard error. At least 32. Default:
-        all rows.
+        the entropy, and as many of all rows for the weight that a key gets and the entropy along the text.
+        All of these are estimates then; ``entropy_error`` and the page say the standard error. At least 32.
+        Default: all rows.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. The entropy at length n is then the mean over the last eighth of the n
         rows.

@@ -70,8 +70,8 @@ def _is_causal(whole: Mapping[int, Length]) -> bool:
 def spread_out(first: int, stop: int, most: int | None) -> slice | NDArray[np.int64]:
     """One row of each of `most` equal stretches from `first` to `stop`; None for all.
 
-    The places in their stretches are spread by the golden ratio: a sample at equal distances would see a head
-    that repeats itself along the text, as in images or tables, always at the same place of its period.
+    The places in the stretches are spread by the golden ratio: a sample at equal distances would see a head
+    that repeats itself, as in images or tables, always at the same place of its period.
 
     Examples
     --------

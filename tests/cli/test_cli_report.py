@@ -266,6 +266,8 @@ def test_rows_measures_a_sample(heads: str, run: Run) -> None:
     said = json.loads(
         run("report", heads, "--lengths", "64", "256", "--rows", "32", "--laws", "log_n", "--json")
     )
-    assert said["about"]["rows"].startswith("at most 32 rows at each length, evenly spaced: standard error ")
+    assert said["about"]["rows"].startswith(
+        "at most 32 rows at each length, one of each equal stretch: standard error "
+    )
     assert np.shape(said["entropy_error"]) == (4, 2)
     assert np.min(said["entropy_error"]) > 0

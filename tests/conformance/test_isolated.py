@@ -97,3 +97,24 @@ def test_what_cannot_be_sent_is_refused() -> None:
         at.conformance.check(attend, cases=CASES, isolate=True)
     with pytest.raises(TypeError, match="isolate must be True or False"):
         at.conformance.check(attend, cases=CASES, isolate="yes")  # type: ignore[arg-type]
+
+
+def test_what_the_other_process_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(*arrays: Any, **options: Any) -> Any:
+        return at.attention(*arrays, **options)
+
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    here.__module__, here.__qualname__ = "__main__", "here"
+    monkeypatch.setattr(sys.modules["__main__"], "here", here, raising=False)  # as of a script
+    with pytest.raises(TypeError, match=r"sent to another process, got .*here.*: pip install cloudpickle"):
+        at.conformance.check(here, cases=CASES, isolate=True)
+
+
+def reading(query: Any, key: Any, value: Any, **options: Any) -> Any:
+    """Attention that waits for the end of standard input."""
+    sys.stdin.read()
+    return at.attention(query, key, value, **options)
+
+
+def test_an_engine_that_reads_finds_an_empty_input() -> None:
+    assert at.conformance.check(reading, cases=CASES, isolate=True).passed

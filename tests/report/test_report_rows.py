@@ -22,15 +22,17 @@ def sampled(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, boo
     return q, k, causal, found
 
 
-def even(first: int, stop: int, number: int) -> np.ndarray:
-    """The middle rows of equal parts."""
-    return np.floor(first + (np.arange(number) + 0.5) * (stop - first) / number).astype(int)
+def chosen_of(first: int, stop: int, number: int) -> np.ndarray:
+    """A row of each equal stretch, at places that the golden ratio spreads."""
+    ends = first + np.arange(number + 1) * (stop - first) // number
+    place = np.modf(0.5 + np.arange(number) * (np.sqrt(5) - 1) / 2)[0]
+    return np.floor(ends[:-1] + place * np.diff(ends)).astype(int)
 
 
-def test_entropies_are_means_over_even_rows(sampled: Any) -> None:
+def test_entropies_are_means_over_the_sample(sampled: Any) -> None:
     q, k, causal, found = sampled
     rows = at.attention_entropy(q, k, is_causal=causal).astype(np.float64)
-    chosen = even(N - N // 8 if causal else 0, N, ROWS // 2)
+    chosen = chosen_of(N - N // 8 if causal else 0, N, ROWS // 2)
     np.testing.assert_allclose(found.entropy[:, 1, 0], rows[:, chosen].mean(1), atol=2e-6)
     law = at.attention_entropy(q, k, is_causal=causal, scale="log_n(base=32)").astype(np.float64)
     np.testing.assert_allclose(found.entropy[:, 1, 1], law[:, chosen].mean(1), atol=2e-6)
@@ -40,9 +42,9 @@ def test_entropies_are_means_over_even_rows(sampled: Any) -> None:
     np.testing.assert_allclose(found.entropy[:, 0, 0], short.mean(1), atol=2e-6)
 
 
-def test_the_text_and_the_weight_of_keys_come_from_even_rows_of_all(sampled: Any) -> None:
+def test_the_text_and_the_weight_of_keys_come_from_a_sample_of_all(sampled: Any) -> None:
     q, k, causal, found = sampled
-    chosen = even(0, N, ROWS // 2)
+    chosen = chosen_of(0, N, ROWS // 2)
     weights = at.attention_weights(q, k, is_causal=causal)[:, chosen].astype(np.float64)
     share = weights.mean(1)
     np.testing.assert_allclose(found.received[:, 1], share.max(1), atol=1e-6)
@@ -55,7 +57,7 @@ def test_the_text_and_the_weight_of_keys_come_from_even_rows_of_all(sampled: Any
 def test_the_error_is_that_of_neighbours_and_0_for_all_rows(sampled: Any) -> None:
     q, k, causal, found = sampled
     first = N - N // 8 if causal else 0
-    rows = at.attention_entropy(q, k, is_causal=causal)[:, even(first, N, ROWS // 2)].astype(np.float64)
+    rows = at.attention_entropy(q, k, is_causal=causal)[:, chosen_of(first, N, ROWS // 2)].astype(np.float64)
     variance = (np.diff(rows, axis=1) ** 2).mean(1) / 2
     left = 1 - (ROWS // 2) / (N - first)
     np.testing.assert_allclose(found.entropy_error[:, 1], np.sqrt(variance / (ROWS // 2) * left), rtol=1e-4)
@@ -77,6 +79,18 @@ def test_nine_of_ten_entropies_are_within_two_errors(is_causal: bool) -> None:
         every, some = (at.report(q, k, rows=rows, **options) for rows in (None, 64))
         within.append(np.abs(some.entropy - every.entropy)[..., 0] <= 2 * some.entropy_error)
     assert np.mean(within) >= 0.85
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("period", [2, 4, 8])
+def test_the_error_holds_for_heads_that_repeat_themselves(is_causal: bool, period: int) -> None:
+    rng = np.random.default_rng(period)
+    q, k = rng.standard_normal((2, 4, 1024, 16)).astype(np.float32)
+    q[:, ::period] *= 8
+    counted = slice(1024 - 128 if is_causal else 0, None)
+    entropy = at.attention_entropy(q, k, is_causal=is_causal)[:, counted].mean(-1)
+    found = at.report(q, k, lengths=[1024], laws=[], rows=64, is_causal=is_causal)
+    assert (np.abs(found.entropy[:, 0, 0] - entropy) <= 3 * found.entropy_error[:, 0]).all()
 
 
 def test_as_many_rows_as_there_are_change_nothing(sampled: Any) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +200,29 @@ def test_a_worker_that_dies_does_not_take_finished_cases_with_it(runner: Any, tm
     kept = len(list((tmp_path / "cases").iterdir()))
     assert kept == 3 - len(raised.value.failures)
     assert kept >= 1
+
+
+class Dying(Executor):
+    """An executor that takes two cases, and then breaks."""
+
+    taken = 0
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.taken += 1
+        if self.taken > 2:
+            raise BrokenExecutor("a child process terminated abruptly")
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def test_a_pool_that_breaks_before_it_has_all_cases(tmp_path: Path) -> None:
+    with pytest.raises(
+        at.SweepError, match=r"^2 of 4 .* BrokenExecutor: a child process .* \(2 are"
+    ) as raised:
+        sweep(lambda n: n, {"n": [1, 2, 3, 4]}, executor=Dying(), store=tmp_path)
+    assert raised.value.partial["value"].values.tolist()[:2] == [1, 2]
+    assert list(raised.value.failures) == ["n=3", "n=4"]
 
 
 def test_a_function_that_cannot_be_sent_is_a_failure_of_each_case() -> None:

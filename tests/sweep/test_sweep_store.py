@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,20 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
         files.write_whole(path, b"content")
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of ZipFile.__del__
+def test_ctrl_c_in_the_middle_of_an_archive_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive whose entry is open cannot be closed, and says that instead."""
+    opened = zipfile.ZipFile.open
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        entry = opened(*arguments, **options)  # noqa: F841 - open as long as this frame is known
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stores.to_bytes(fields.to_fields(np.arange(3.0)), "case")
 
 
 # ---- damage ------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .works import WORKS, Stored, Work, make_inputs, stored
+from .works import WORKS, Stored, Work, ended, make_inputs, stored
 
 #: Kills of each kind, of a thousand.
 SHARES = {
@@ -76,7 +76,6 @@ class Trials:
         try:
             store = place / "store"
             before, status = self._on_full_disk(place) if how == "full disk" else self._killed(store, how)
-            self.seconds *= 0.95 if before is None else 1.01  # the machine may be slower or faster by now
             if before is None:
                 tally.missed += 1
                 return
@@ -102,21 +101,20 @@ class Trials:
                     os.killpg(self.group, signal.SIGKILL)  # workers that outlived their parent
 
     def _killed(self, store: Path, how: str) -> tuple[set[str] | None, int]:
-        """The files of cases before the kill, None if the command had ended, and its status."""
-        process = self.work.begin(self.inputs, store, self.log)
+        """The files of cases before the kill, None if it met no command, and the command's status."""
+        process = self.group = self.work.begin(self.inputs, store, self.log)
         time.sleep(self.random.uniform(0, 1.1 * self.seconds))
         before = {path.name for path in (store / "cases").glob("*.npz")}
-        self.group = victim = process
-        if how == "dead worker":
-            children = Path(f"/proc/{process}/task/{process}/children")
-            workers = [*map(int, children.read_text().split())] if children.exists() else []
-            if not workers:
-                os.waitpid(process, 0)
-                return None, 0
-            victim = self.random.choice(workers)
         over = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        os.kill(victim, signal.SIGTERM if how == "TERM" else signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        victims = [process]
+        if how == "dead worker" and not over:
+            victims = [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+        # The machine may be slower or faster than it was, and a command without workers has yet to begin.
+        self.seconds *= 0.95 if over else 1.01 if victims else 1.05
+        if victims:
+            with suppress(ProcessLookupError):
+                os.kill(self.random.choice(victims), signal.SIGTERM if how == "TERM" else signal.SIGKILL)
+        status = ended(process)
         allowed = {"KILL": (-9,), "TERM": (-15, 143), "dead worker": (2,)}[how]
         if not over and status not in (0, *allowed):
             self._fault(how, f"status {status}")

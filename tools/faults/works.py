@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -56,14 +57,24 @@ class Work:
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
             status = self.run(inputs, folder)
             sys.stderr.flush()
-        except KeyboardInterrupt:
+        except BaseException:
             traceback.print_exc()  # after the run, if the status is not 99
         finally:
             os._exit(status)
 
     def finish(self, inputs: Path, folder: Path, log: Path) -> int:
         """The exit status of an undisturbed run."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.begin(inputs, folder, log), 0)[1])
+        return ended(self.begin(inputs, folder, log))
+
+
+def ended(process: int) -> int:
+    """The exit status of a process; one that does not end is killed."""
+    last = time.monotonic() + 30
+    while os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > last:
+            os.killpg(process, signal.SIGKILL)
+        time.sleep(0.002)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def answer_term() -> None:
@@ -83,11 +94,14 @@ def sweep(inputs: Path, folder: Path) -> int:
 
 
 def pool(inputs: Path, folder: Path) -> int:
-    """A sweep of 120 cases in a pool of two processes."""
-    answer_term()
+    """A sweep of 120 cases in a pool of two processes.
+
+    SIGTERM is not answered: the workers would inherit that, and the pool ends them by SIGTERM. The pool is
+    not shut down: that would wait for ever if an idle worker was killed.
+    """
+    executor = ProcessPoolExecutor(2, get_context("fork"))
     try:
-        with ProcessPoolExecutor(2, get_context("fork")) as executor:
-            at.sweep(line.entropy, GRID, store=folder, rng=3, executor=executor, progress=False)
+        at.sweep(line.entropy, GRID, store=folder, rng=3, executor=executor, progress=False)
     except at.SweepError as error:
         print(error, file=sys.stderr)
         return 2

@@ -116,8 +116,14 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     from concurrent.futures import as_completed
 
     submit = _submit_to(executor, task)
-    futures = {submit(case): case for case in cases}
+    futures: dict[Future[Outcome | Busy], Case] = {}
+    refused: dict[Case, Failure] = {}
     try:
+        for case in cases:
+            try:
+                futures[submit(case)] = case
+            except Exception as error:  # a worker died meanwhile, and the executor takes no more
+                refused[case] = _lost(error)
         for future in as_completed(futures):
             outcome: Outcome | Busy
             try:
@@ -125,6 +131,7 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
             except Exception as error:
                 outcome = _lost(error)
             yield futures[future], outcome
+        yield from refused.items()
     finally:
         for future in futures:  # after Ctrl-C: cancel cases that have not begun
             future.cancel()

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from .._base.text import counted
 from .case import Case
 from .describe import digest
 from .fields import Field
@@ -25,6 +26,8 @@ class KeptArrays:
     """Arrays of pieces in a store, or of none."""
 
     store: Store | None
+    #: Errors of pieces that could not be stored, as on a full disk.
+    unstored: list[OSError] = field(default_factory=list)
 
     def get(self, piece: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
         """The stored arrays of the piece, known by its description in JSON; else computed, and stored."""
@@ -34,8 +37,19 @@ class KeptArrays:
         fields = self.store.read(case)
         if fields is None:
             fields = {name: Field(values) for name, values in compute().items()}
-            self.store.write(case, fields)
+            try:
+                self.store.write(case, fields)
+            except OSError as error:
+                self.unstored.append(error)
         return {name: each.values for name, each in fields.items()}
+
+    @property
+    def ends(self) -> OSError | None:
+        """The error of results that could not be stored; None if all are."""
+        if not self.unstored:
+            return None
+        said = f"{counted(len(self.unstored), 'result')} could not be stored: {self.unstored[0]}"
+        return OSError(f"--store {self.store}: {said} (the answer has them)")
 
 
 @contextmanager

@@ -260,7 +260,12 @@ def to_bytes(fields: Fields, case: str, work: str = "") -> bytes:
     arrays = {f"array_{i}": fields[name].values for i, name in enumerate(names)}
     text = json.dumps(about)
     buffer = io.BytesIO()
-    np.savez(buffer, about=np.array([text, _checksum(text, arrays)]), **arrays)  # type: ignore[arg-type]
+    try:
+        np.savez(buffer, about=np.array([text, _checksum(text, arrays)]), **arrays)  # type: ignore[arg-type]
+    except ValueError as error:  # zipfile's, in place of a Ctrl-C that came meanwhile
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
     return buffer.getvalue()
 
 

@@ -73,10 +73,10 @@ def report(
         Laws to compare with the heads, besides the standard scale; a training length that a spelling leaves
         open is the shortest length. Default: log_n, annealed, variance_invariant and entropy_invariant.
     rows : int, optional
-        Most rows to measure at each length, for long texts: evenly spaced ones of those whose mean is the
-        entropy, and as many of all rows for the weight that a key gets and the entropy along the text. All of
-        these are estimates then; ``entropy_error`` and the page say the standard error. At least 32. Default:
-        all rows.
+        Most rows to measure at each length, for long texts: one of each equal stretch of those whose mean is
+        the entropy, and as many of all rows for the weight that a key gets and the entropy along the text.
+        All of these are estimates then; ``entropy_error`` and the page say the standard error. At least 32.
+        Default: all rows.
     is_causal : bool, default False
         Query i sees the keys 0 ... i. The entropy at length n is then the mean over the last eighth of the n
         rows.
@@ -236,7 +236,7 @@ def sampled(most_rows: int | None, errors: NDArray[np.float64]) -> dict[str, str
         return {}
     digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     bound = math.ceil(largest / digit) * digit
-    sample = f"at most {most_rows} rows at each length, evenly spaced"
+    sample = f"at most {most_rows} rows at each length, one of each equal stretch"
     return {SAMPLED: f"{sample}: standard error of an entropy at most {bound:.2g} nat"}
 
 

@@ -36,6 +36,7 @@ OWN = int(np.flatnonzero(MULTIPLES == 1)[0])
 _BASES = 4  # multiples that are not twice another
 
 _KNOTS = 5  # rows with an exact expectation, if rows see different numbers of keys
+_GOLDEN = (5**0.5 - 1) / 2
 _NARROW = 0.2  # span of the logarithms of near numbers; that of the last eighth of causal rows is 0.13
 
 
@@ -49,7 +50,7 @@ def measure_heads(
 
     `whole` has the rows at each length, ascending: query and key of shape (heads, n, head_dim), the query
     multiplied so that 1/sqrt(head_dim) is the head's own scale. The first law is the standard one. At most
-    `most_rows` rows of a length are measured, evenly spaced.
+    `most_rows` rows of a length are measured, from everywhere in the text.
     """
     parts, kept, target = [], {}, None
     for n, each in whole.items():
@@ -66,17 +67,22 @@ def _is_causal(whole: Mapping[int, Length]) -> bool:
     return next(iter(whole.values())).options["causal"] is not None
 
 
-def spaced(first: int, stop: int, most: int | None) -> slice | NDArray[np.int64]:
-    """At most so many of the rows from `first` to `stop`, evenly spaced; None for all.
+def spread_out(first: int, stop: int, most: int | None) -> slice | NDArray[np.int64]:
+    """One row of each of `most` equal stretches from `first` to `stop`; None for all.
+
+    The places in the stretches are spread by the golden ratio: a sample at equal distances would see a head
+    that repeats itself, as in images or tables, always at the same place of its period.
 
     Examples
     --------
-    >>> spaced(0, 100, 4)
-    array([12, 37, 62, 87])
+    >>> spread_out(0, 100, 4)
+    array([12, 27, 68, 83])
     """
     if most is None or stop - first <= most:
         return slice(first, stop)
-    return first + (2 * np.arange(most) + 1) * (stop - first) // (2 * most)
+    ends = first + np.arange(most + 1) * (stop - first) // most
+    place = (0.5 + _GOLDEN * np.arange(most)) % 1
+    return ends[:-1] + (place * np.diff(ends)).astype(np.int64)
 
 
 def _at_length(
@@ -88,8 +94,8 @@ def _at_length(
     """
     n_rows, head_dim = whole.query.shape[-2:]
     first = n_rows - len(counted(whole).query[0])
-    every = Rows(whole, spaced(0, n_rows, most_rows))
-    rows = Rows(whole, spaced(first, n_rows, most_rows)) if first else every
+    every = Rows(whole, spread_out(0, n_rows, most_rows))
+    rows = Rows(whole, spread_out(first, n_rows, most_rows)) if first else every
     curves, entropy, along = _at_multiples(rows, every)
     scales = law_scales(counted(whole), laws, rows.at - first)
     guess = guessed(curves["curve"], curves["curve"][:, OWN] if target is None else target, MULTIPLES)
@@ -155,7 +161,7 @@ def _along_text(entropy: NDArray[Any], at: NDArray[np.int64], n_rows: int) -> Ar
 
 
 def _standard_error(entropy: NDArray[Any], n_rows: int) -> Array:
-    """Standard error of the mean of evenly spaced rows out of `n_rows`, from neighbours' differences.
+    """Standard error of the mean of rows of equal stretches, out of `n_rows`, from neighbours' differences.
 
     0 if all rows are there. Neighbours differ less than any two rows where the entropy moves along the text,
     and so do the means of other samples.

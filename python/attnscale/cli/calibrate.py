@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> Answer:
     """Calibrate the laws on the stored heads, and return the table."""
     layers = _layers(options)
     heads = chosen_heads(options, (layer.open for layer in layers))
-    found, done = _measure(options, layers, heads)
+    found, done, ends = _measure(options, layers, heads)
     names = [name for layer in done for name in _names(layer, heads)]
     report = _report(found, names)
     rows = [
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> Answer:
     ]
     text = _text(found, report["heads"], options.unit)
     drawing = Drawing(lambda ax: found.plot(ax=ax))
-    return Answer(text, rows, drawing=drawing, report=report, interrupted=len(done) < len(layers))
+    return Answer(text, rows, drawing=drawing, report=report, ends=ends, interrupted=len(done) < len(layers))
 
 
 def _layers(options: argparse.Namespace) -> list[StoredLayer]:
@@ -94,8 +94,8 @@ def _names(layer: StoredLayer, heads: list[int] | None) -> list[str]:
 
 def _measure(
     options: argparse.Namespace, layers: list[StoredLayer], heads: list[int] | None
-) -> tuple[Calibration, list[StoredLayer]]:
-    """The calibration of all heads, and the layers that were finished before Ctrl-C, if it came."""
+) -> tuple[Calibration, list[StoredLayer], OSError | None]:
+    """The calibration, the layers finished before Ctrl-C, if it came, and why results were not stored."""
     if options.n is None:
         check_alike(layers)
     # The lengths may be wrong, or a law may scale the keys of a row differently.
@@ -123,7 +123,7 @@ def _measure(
 
         shown = watch if len(layers) > 1 else False
         found, _ = finished(range(len(layers)), measure, shown, name=lambda index: layers[index].name)
-        return wanted.joined(found, median), [layers[index] for index in found]
+        return wanted.joined(found, median), [layers[index] for index in found], kept.ends
 
 
 def _report(found: Calibration, names: list[str]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> Answer:
     heads = chosen_heads(options, (layer.open for layer in layers))
     lengths = _check_lengths(options.n, layers)
     laws = read_laws(options.laws)
-    rows, interrupted = _measure(options, _Measured(layers, heads, lengths, laws))
+    rows, interrupted, ends = _measure(options, _Measured(layers, heads, lengths, laws))
     shapes = layers[0].shape
     about = {
         "files": files_of(layers),
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> Answer:
         "unit": "nat",
     }
     drawing = _drawing(options, rows, " and ".join(path.name for path in files))
-    return Answer(lambda: _text(options, rows), rows, about, drawing, interrupted=interrupted)
+    return Answer(lambda: _text(options, rows), rows, about, drawing, ends=ends, interrupted=interrupted)
 
 
 def _files(options: argparse.Namespace) -> list[Path]:
@@ -138,8 +138,10 @@ class _Measured(NamedTuple):
         return np.concatenate(means)
 
 
-def _measure(options: argparse.Namespace, wanted: _Measured) -> tuple[list[dict[str, Any]], bool]:
-    """One row for every length, head and law, and whether Ctrl-C came.
+def _measure(
+    options: argparse.Namespace, wanted: _Measured
+) -> tuple[list[dict[str, Any]], bool, OSError | None]:
+    """One row for every length, head and law, whether Ctrl-C came, and why results were not stored.
 
     After Ctrl-C: the layers that are finished; without one, of the first the lengths finished under all laws;
     at the first length, the finished laws.
@@ -168,7 +170,7 @@ def _measure(options: argparse.Namespace, wanted: _Measured) -> tuple[list[dict[
         found, interrupted = finished(
             cases, measure, watch, work=lambda case: pairs[case[1]], name=wanted.name
         )
-    return _rows(wanted, found, is_causal=options.causal), interrupted
+    return _rows(wanted, found, is_causal=options.causal), interrupted, kept.ends
 
 
 def _rows(

@@ -67,7 +67,7 @@ def _run(payload: bytes) -> _Tried:
                 if kind == "done":
                     return _Tried(steps, True, content)
                 if kind == "raised":
-                    raise content
+                    raise _not_sent(str(content)) if isinstance(content, UnreadError) else content
                 steps.append(content)
             why = f"the process ended, {_end(process)}"
         except _TooLongError:
@@ -81,6 +81,10 @@ def _run(payload: bytes) -> _Tried:
     if not steps:
         raise RuntimeError(f"the process of the engine failed before a call of it: {why}")
     return _Tried(steps, why=why)
+
+
+class UnreadError(Exception):
+    """Work that the other process could not read."""
 
 
 class _TooLongError(Exception):
@@ -127,20 +131,26 @@ def _end(process: subprocess.Popen[bytes]) -> str:
 
 def _packed(message: Any) -> bytes:
     """A message as bytes, by cloudpickle where it is installed: it takes functions of notebooks, too."""
-    try:
-        import cloudpickle as way
-    except ImportError:
-        way = pickle
+    way = _cloudpickle() or pickle
     try:
         packed: bytes = way.dumps(message)
     except Exception as error:  # pickle, and what objects raise
-        hint = (
-            "" if way is not pickle else ": pip install cloudpickle, which takes functions of notebooks, too"
-        )
-        raise TypeError(
-            f"engine must be a function that can be sent to another process, got {shown(error)}{hint}"
-        ) from None
+        raise _not_sent(error) from None
     return packed
+
+
+def _cloudpickle() -> Any:
+    """The module, or None where it is not installed."""
+    try:
+        import cloudpickle
+    except ImportError:
+        return None
+    return cloudpickle
+
+
+def _not_sent(why: Exception | str) -> TypeError:
+    hint = "" if _cloudpickle() else ": pip install cloudpickle, which takes functions of notebooks, too"
+    return TypeError(f"engine must be a function that can be sent to another process, got {shown(why)}{hint}")
 
 
 def untold(step: str) -> None:

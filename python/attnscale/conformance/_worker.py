@@ -11,15 +11,17 @@ from functools import partial
 from threading import Thread
 from typing import Any, BinaryIO
 
+from ._isolated import UnreadError
+
 
 def _tell(out: BinaryIO, kind: str, content: Any) -> None:
     out.write(pickle.dumps((kind, content)))
     out.flush()
 
 
-def _end_with_the_other_side() -> None:
-    """End when standard input does: the other process is gone."""
-    os.read(0, 1)  # no lock, which would end a process that exits with an abort
+def _end_with_the_other_side(given: int) -> None:
+    """End when the input does: the other process is gone."""
+    os.read(given, 1)  # no lock, which would end a process that exits with an abort
     os._exit(1)
 
 
@@ -32,14 +34,24 @@ def _sent(error: Exception) -> Exception:
     return error
 
 
+def _read(stream: BinaryIO) -> Any:
+    """The work, which may name what this process cannot import."""
+    try:
+        return pickle.load(stream)
+    except Exception as error:
+        raise UnreadError(str(error)) from None
+
+
 def main() -> None:
     """Do the work that comes on standard input; messages leave on the first standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side ends this one
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an engine prints goes to standard error
+    source = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # an engine that reads standard input finds its end
     try:
-        work, given, lost = pickle.load(sys.stdin.buffer)
-        Thread(target=_end_with_the_other_side, daemon=True).start()
+        work, given, lost = _read(os.fdopen(source, "rb", closefd=False))
+        Thread(target=_end_with_the_other_side, args=(source,), daemon=True).start()
         result = work(*given, begin=partial(_tell, out, "begin"), lost=lost)
         _tell(out, "done", result)
     except Exception as error:

@@ -46,12 +46,12 @@ class Checkpoints:
         return self._directory is not None and time.monotonic() - self._last >= self._seconds
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The state of the training `name`; None if there is none, or it is damaged."""
+        """The state of the training `name`; None if there is none, or the file was cut."""
         if self._directory is None or not self._path(name).exists():
             return None
         try:
             state: dict[str, Any] = torch.load(self._path(name), map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged file fails in many ways
+        except (EOFError, RuntimeError) as error:  # of a file that is not whole
             warn(f"{self._path(name)} is damaged, and this training begins anew ({type(error).__name__})")
             return None
         return state

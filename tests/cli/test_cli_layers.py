@@ -115,6 +115,29 @@ def test_ctrl_c_keeps_finished_layers(run, capsys, monkeypatch, folder, tmp_path
     ]
 
 
+@pytest.mark.parametrize("command", ["entropy", "calibrate"])
+def test_results_that_cannot_be_stored_are_printed(run, capsys, monkeypatch, folder, tmp_path, command):
+    given = [command, str(folder), "--n", "16", "32", "--laws", "log_n"]
+    whole, store = run(*given), tmp_path / "kept"
+
+    def full(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("attnscale._grid.store.write_whole", full)
+    assert main([*given, "--store", str(store)]) == 2
+    out, err = capsys.readouterr()
+    assert out == whole
+    assert err.startswith(f"attnscale: error: --store {store}: ")
+    assert "results could not be stored: [Errno 28] No space left on device: " in err
+
+
+def test_hidden_files_are_no_layers(run, folder):
+    whole = run("entropy", str(folder), "--csv", "-")
+    (folder / "._layer_10.npz").write_bytes(b"macOS keeps attributes in such files")
+    (folder / ".layer_2_query.npy").write_bytes(b"")
+    assert run("entropy", str(folder), "--csv", "-") == whole
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

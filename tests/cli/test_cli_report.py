@@ -139,7 +139,8 @@ REFUSED = {
     "heads.npz --spans title": "--spans must be written NAME=START:STOP, got 'title'",
     "heads.npz --spans a=0:4": "--spans must come with tokens, of which they are parts",
     "absent.npz": "absent.npz: no such file",
-    "./checkpoint": "a model needs --text FILE",
+    "./checkpoint": "no such file or folder, and a model needs --text FILE",
+    "absent --causal": "INPUT absent: no such file or folder, and a model needs --text FILE",
     "heads.npz heads.npz heads.npz": "give one INPUT or two, got 3",
 }
 

@@ -50,6 +50,18 @@ def test_nothing_is_computed_before_it_is_asked_for() -> None:
     assert at.attention_entropy(query, query).shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    "options", [{"scale": "no law"}, {"is_causal": 3}, {"softcap": -1.0}, {"num_threads": 0}, {"window": -1}]
+)
+def test_wrong_options_are_refused_at_once(options: dict[str, Any]) -> None:
+    (name,) = options
+    query, key, value = lazy()
+    with pytest.raises((TypeError, ValueError), match="law" if name == "scale" else name):
+        at.attention_entropy(query, key, **options)
+    with pytest.raises((TypeError, ValueError), match="law" if name == "scale" else name):
+        at.attention(query, key, value, **options)
+
+
 def test_what_is_not_of_one_head_each_is_attended_as_a_whole() -> None:
     query, key, value = lazy()
     expected = at.attention(*WHOLE, is_causal=True)

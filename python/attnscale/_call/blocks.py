@@ -32,6 +32,8 @@ def lazily(function: Callable[..., Any], arrays: Mapping[str, Any], options: Map
         return None
     seen = {name: Unread(each.shape, each.dtype) for name, each in arrays.items()}
     extents = read_extents(seen["query"], seen["key"], seen.get("value"), LAYOUTS[0], enable_gqa=False)
+    none = [_without_rows(name, each) for name, each in arrays.items()]
+    function(*none, **options)  # refuses wrong options now, and not when the array is computed
     names = tuple(f"axis{number}" for number in range(len(lead)))
     axes = {"query": (*names, "n", "d"), "key": (*names, "m", "d"), "value": (*names, "m", "e")}
     rows = "value" not in arrays
@@ -44,6 +46,13 @@ def lazily(function: Callable[..., Any], arrays: Mapping[str, Any], options: Map
         dtype=dtype,
         meta=np.empty((0,) * (len(lead) + (1 if rows else 2)), dtype),
     )
+
+
+def _without_rows(name: str, array: Any) -> np.ndarray[Any, Any]:
+    """Zeros like one head of an array, without queries, in no memory."""
+    *lead, n, width = array.shape
+    shape = (*(1 for _ in lead), 0 if name == "query" else n, width)
+    return np.broadcast_to(np.zeros((), array.dtype), shape)
 
 
 def _is_plain(value: Any) -> bool:

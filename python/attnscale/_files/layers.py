@@ -70,7 +70,7 @@ def stored_layers(folder: str | Path, *, layout: str = "bhsd") -> list[StoredLay
 
     A layer is a file with both arrays, as ``layer_00.npz`` or ``layer.3.safetensors``, or a pair of files
     whose names differ in query and key, as ``0_query.npy`` and ``0_key.npy``. Its number is the last one in
-    its name, or its place if not every name has another. Other files are left alone.
+    its name, or its place if not every name has another. Other files, and hidden ones, are left alone.
 
     Examples
     --------
@@ -107,6 +107,8 @@ def stored_layers(folder: str | Path, *, layout: str = "bhsd") -> list[StoredLay
 
 def _named(path: Path) -> tuple[str, str]:
     """The name of a file's layer and what it has: query, key, both, or "" if it is another file."""
+    if path.name.startswith("."):
+        return "", ""
     found = _ROLE.search(path.stem) if path.suffix in SINGLE else None
     if found is not None:
         between = found[1] and found[3]
@@ -118,7 +120,7 @@ def _named(path: Path) -> tuple[str, str]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """A key that sorts layer_2 before layer_10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _numbers(names: Sequence[str]) -> list[int]:

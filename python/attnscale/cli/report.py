@@ -132,6 +132,9 @@ def _target(options: argparse.Namespace) -> Path:
 
 def _check_use(options: argparse.Namespace) -> None:
     """Refuse unknown laws, and options that none of the inputs would use."""
+    for source in options.inputs:
+        if options.text is None and not (Path(source).is_dir() or _is_file(source, options)):
+            raise InputError(f"INPUT {source}: no such file or folder, and a model needs --text FILE")
     read_laws(options.laws or (), train_length=_ANY_LENGTH)
     _folder.check_use(options)
     files = [_is_file(each, options) for each in options.inputs]
@@ -173,8 +176,6 @@ def _measure(source: str, options: argparse.Namespace, tell: Callable[[str], obj
         return _folder.measure(source, options)
     if _is_file(source, options):
         return _of_file(Path(source), options, tell)
-    if options.text is None and not Path(source).is_dir():
-        raise InputError(f"INPUT {source}: a model needs --text FILE, and files of heads end in .npz")
     return _of_model(source, options, tell)
 
 

@@ -199,6 +199,8 @@ def test_some_heads_of_each_layer(folder: Path, tmp_path: Path) -> None:
     assert some.heads.tolist() == [1, 3] * 3
     np.testing.assert_array_equal(some.curve, whole.curve[whole.heads % 2 == 1])
     assert numbers(at.report_folder(folder, store=store, **OPTIONS)) == numbers(whole)
+    with pytest.raises(TypeError, match="folder must be a path, got 3"):
+        at.report_folder(3)  # type: ignore[arg-type]
     for wrong, kind in (([0.5], TypeError), ([HEADS], ValueError), ([], ValueError)):
         with pytest.raises(kind, match=r"^heads must be "):
             at.report_folder(folder, heads=wrong, **OPTIONS)

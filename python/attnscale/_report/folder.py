@@ -125,14 +125,18 @@ def read_folder(
     num_threads: int | None = None,
 ) -> Work:
     """The work of a folder, from headers of its files alone."""
-    layers = tuple(stored_layers(Path(folder), layout=layout))
+    try:
+        place = Path(folder)
+    except TypeError:
+        raise refusal(TypeError, "folder", f"must be a path, got {shown(folder)}") from None
+    layers = tuple(stored_layers(place, layout=layout))
     n_keys = _check_alike(layers)
     chosen = default_lengths(n_keys) if lengths is None else sorted(read_lengths(lengths, n_keys, n_keys))
     wanted = LAWS if laws is None else several_laws(laws)
     compared = tuple(candidates(dict.fromkeys(("standard", *wanted)), chosen[0]))
     causal = boolean("is_causal", is_causal)
     return Work(
-        Path(folder),
+        place,
         layers,
         tuple(chosen),
         compared,

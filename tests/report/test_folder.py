@@ -158,6 +158,15 @@ def test_a_store_of_other_lengths_is_refused(folder: Path, tmp_path: Path) -> No
         at.report_folder(folder, **{**options, "lengths": [32]})
 
 
+def test_a_batch_of_one_text_is_a_layer(folder: Path, tmp_path: Path) -> None:
+    batch = tmp_path / "other" / folder.name
+    batch.mkdir(parents=True)
+    for path in folder.iterdir():
+        with np.load(path) as stored:
+            np.savez(batch / path.name, query=stored["query"][None], key=stored["key"][None])
+    assert numbers(at.report_folder(batch, **OPTIONS)) == numbers(at.report_folder(folder, **OPTIONS))
+
+
 def test_layers_that_do_not_fit_are_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
     x = np.ones((HEADS, 16, 32), np.float32)
     refused = {
@@ -169,7 +178,7 @@ def test_layers_that_do_not_fit_are_refused_in_one_line(folder: Path, tmp_path: 
             {"query": x, "key": x[:, :8]},
             "layer_2: a report needs as many queries as keys, got 16 and 8",
         ),
-        "batch": ({"query": x[None], "key": x[None]}, "layer_2: query must have the axes"),
+        "batch": ({"query": np.stack([x, x]), "key": np.stack([x, x])}, "layer_2: query must have the axes"),
     }
     for changes, said in refused.values():
         write_layer(folder, 2, **changes)

@@ -7,6 +7,7 @@ of the core. A store keeps the arrays of each case.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -169,20 +170,20 @@ def _check_alike(layers: Sequence[StoredLayer]) -> int:
     first = layers[0]
     for layer in layers:
         query, key = layer.shape
-        if len(query) != 3:
+        if len(query) < 3 or math.prod(query[:-3]) != 1:  # a batch of one text has an axis of 1 before
             rule = "query must have the axes (heads, n, head_dim)"
             raise InputError(f"{layer.name}: {rule}, got shape {query}")
-        if query[1] != key[1]:
-            raise InputError(
-                f"{layer.name}: a report needs as many queries as keys, got {query[1]} and {key[1]}"
-            )
-        if key[1:] != first.shape[1][1:]:
-            seen, wanted = (f"{n} tokens of head_dim {d}" for n, d in (key[1:], first.shape[1][1:]))
+        if query[-2] != key[-2]:
+            seen = f"{query[-2]} and {key[-2]}"
+            hint = "; is its layout bshd?" if query[-3] == key[-3] else ""
+            raise InputError(f"{layer.name}: a report needs as many queries as keys, got {seen}{hint}")
+        if key[-2:] != first.shape[1][-2:]:
+            seen, wanted = (f"{n} tokens of head_dim {d}" for n, d in (key[-2:], first.shape[1][-2:]))
             raise InputError(
                 f"{layer.name}: all layers must have the same tokens and head_dim, got {seen}, and {wanted} "
                 f"in {first.name}"
             )
-    n_keys = first.shape[1][1]
+    n_keys = first.shape[1][-2]
     if n_keys < 2:
         raise InputError(f"{first.name}: key must have at least 2 keys, got {n_keys}")
     return n_keys
@@ -217,8 +218,8 @@ def measure_part(
 
 
 def _as_measured(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A head in the numbers of the core."""
-    return np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
+    """A head, (1, n, head_dim), in the numbers of the core."""
+    return np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32).reshape(1, *x.shape[-2:])
 
 
 @dataclass(frozen=True)

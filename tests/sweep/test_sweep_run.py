@@ -225,6 +225,24 @@ def test_a_pool_that_breaks_before_it_has_all_cases(tmp_path: Path) -> None:
     assert list(raised.value.failures) == ["n=3", "n=4"]
 
 
+class Forgetting(Dying):
+    """An executor that takes two cases, and breaks without a word about the others."""
+
+    _broken = "a child process terminated abruptly"  # as in a ProcessPoolExecutor
+
+    def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+        return super().submit(*arguments, **options) if self.taken < 2 else Future()
+
+
+def test_cases_that_a_broken_pool_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnscale._grid.complete._LOOK", 0.01)
+    with pytest.raises(
+        at.SweepError, match="^2 of 4 .* no worker returned its result: CancelledError"
+    ) as raised:
+        sweep(lambda n: n, {"n": [1, 2, 3, 4]}, executor=Forgetting())
+    assert raised.value.partial["value"].values.tolist()[:2] == [1, 2]
+
+
 def test_a_function_that_cannot_be_sent_is_a_failure_of_each_case() -> None:
     with ProcessPoolExecutor(1) as executor, pytest.raises(at.SweepError, match=r"2 of 2 .*[Pp]ickle"):
         sweep(lambda n: n, {"n": [1, 2]}, executor=executor)

@@ -11,7 +11,7 @@ import pickle
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,8 @@ Outcomes = Generator[tuple[Case, Outcome | Busy], None, None]
 Task = Callable[[Case], Outcome | Busy]
 #: Bytes of a task from which on it is sent to a cluster once, and not with each case.
 _LARGE = 1 << 20
+#: Seconds between two looks whether an executor is broken.
+_LOOK = 5.0
 #: Runs a task on cases.
 Runner = Callable[[Task, Sequence[Case]], Outcomes]
 
@@ -113,8 +115,6 @@ def _growing_workers() -> Iterator[None]:
 
 def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     """Run the cases on any executor; a case that cannot be sent, run or returned is a failure."""
-    from concurrent.futures import as_completed
-
     submit = _submit_to(executor, task)
     futures: dict[Future[Outcome | Busy], Case] = {}
     refused: dict[Case, Failure] = {}
@@ -124,7 +124,7 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
                 futures[submit(case)] = case
             except Exception as error:  # a worker died meanwhile, and the executor takes no more
                 refused[case] = _lost(error)
-        for future in as_completed(futures):
+        for future in _as_completed(executor, futures):
             outcome: Outcome | Busy
             try:
                 outcome = future.result()
@@ -135,6 +135,27 @@ def run_on(executor: Executor, task: Task, cases: Sequence[Case]) -> Outcomes:
     finally:
         for future in futures:  # after Ctrl-C: cancel cases that have not begun
             future.cancel()
+
+
+def _as_completed(
+    executor: Executor, futures: Iterable[Future[Outcome | Busy]]
+) -> Iterator[Future[Outcome | Busy]]:
+    """The futures as they end; those that a broken pool of processes has forgotten are cancelled.
+
+    A pool of CPython 3.11 that breaks while a case is handed in never ends that case's future.
+    """
+    from concurrent.futures import as_completed
+
+    waiting = set(futures)
+    while waiting:
+        try:
+            for future in as_completed(waiting, timeout=_LOOK):
+                waiting.remove(future)
+                yield future
+        except TimeoutError:
+            if getattr(executor, "_broken", False):
+                for future in waiting:
+                    future.cancel()
 
 
 def _submit_to(executor: Executor, task: Task) -> Callable[[Case], Future[Outcome | Busy]]:

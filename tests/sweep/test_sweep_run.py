@@ -236,9 +236,7 @@ class Forgetting(Dying):
 
 def test_cases_that_a_broken_pool_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnscale._grid.complete._LOOK", 0.01)
-    with pytest.raises(
-        at.SweepError, match="^2 of 4 .* no worker returned its result: CancelledError"
-    ) as raised:
+    with pytest.raises(at.SweepError, match=r"^2 of 4 .* returned its result: CancelledError") as raised:
         sweep(lambda n: n, {"n": [1, 2, 3, 4]}, executor=Forgetting())
     assert raised.value.partial["value"].values.tolist()[:2] == [1, 2]
 

@@ -94,7 +94,7 @@ class Trials:
                 self._fault(how, f"going on: status {status}, {damaged=}, equal {after == self.reference}")
         finally:
             if how == "full disk":
-                subprocess.run(["umount", place], check=True)
+                subprocess.run(["umount", "--lazy", place], check=True)
             shutil.rmtree(place)
             if how != "full disk":
                 with suppress(ProcessLookupError):
@@ -169,7 +169,7 @@ def main() -> int:
                     trials.kill(kind[1], tallies[kind])
                 print(row(kind, tallies[kind]), flush=True)
             faults += trials.faults
-        subprocess.run(["umount", base], check=True)
+        subprocess.run(["umount", "--lazy", base], check=True)
     total = sum(each.kills for each in tallies.values())
     print(f"{total} kills, seed {options.seed}: {len(faults)} faults")
     return 1 if faults else 0

@@ -155,7 +155,8 @@ def _as_completed(
         except TimeoutError:
             if getattr(executor, "_broken", False):
                 for future in waiting:
-                    future.cancel()
+                    if future.cancel():
+                        future.set_running_or_notify_cancel()
 
 
 def _submit_to(executor: Executor, task: Task) -> Callable[[Case], Future[Outcome | Busy]]:

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,12 +69,14 @@ class Work:
 
 
 def ended(process: int) -> int:
-    """The exit status of a process; one that does not end is killed."""
+    """The exit status of a process; one that does not end is killed, and so are workers that it leaves."""
     last = time.monotonic() + 30
     while os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > last:
             os.killpg(process, signal.SIGKILL)
         time.sleep(0.002)
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 

@@ -8,7 +8,7 @@ BENCH := --full
 # A line for each run; commit informative ones.
 HISTORY := benchmarks/history.jsonl
 
-bench: $(STAMPS)/install ## measure the package on this machine; a line in benchmarks/history.jsonl, a table of growth
+bench: $(STAMPS)/install ## measure the package on this machine; history.jsonl, a table of growth
 	$(BIN)/python benchmarks/bench.py --history $(HISTORY) $(BENCH)
 	$(if $(filter --full,$(BENCH)),$(BIN)/python benchmarks/growth.py docs/_measured)
 

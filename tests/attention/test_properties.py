@@ -62,7 +62,7 @@ def test_weights_sum_to_one(arrays: Any) -> None:
     np.testing.assert_allclose(at.attention(q, k, np.ones_like(v)), 1, rtol=1e-14)
 
 
-@given(inputs(), st.floats(-50, 50))
+@given(inputs(), st.floats(-50, 50).filter(lambda shift: shift != 1))  # a mask of 1 is worth a warning
 def test_a_constant_bias_shifts_lse_and_nothing_else(arrays: Any, shift: float) -> None:
     q, k, v = arrays
     plain = at.attention_statistics(q, k, v, statistics=STATISTICS)

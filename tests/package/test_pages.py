@@ -172,7 +172,7 @@ def test_costs_of_variants_are_those_of_the_stored_run():
     taken = [each["bytes"] / 1e6 for each in stored["costs"] if each["n"] == 262144 and each["bytes"]]
     low, high = (round(f(taken)) for f in (min, max))
     assert f"{low} to {high} MB at 262144" in text
-    at_1024 = {each["variant"]: each["seconds"] for each in stored["costs"] if each["n"] == 1024}
+    at_1024 = {each["call"]: each["seconds"] for each in stored["costs"] if each["n"] == 1024}
     times = at_1024["torch dot product"] / at_1024["torch efficient"]
     assert f"PyTorch take {times:.0f} times as long" in page("docs/articles/003.md")
 

@@ -48,7 +48,10 @@ def test_every_call_that_could_run_what_it_reads_is_told_not_to() -> None:
             assert options.get(key) == value, (file, name)
             seen.add(name)
     assert seen == {*required, "AutoTokenizer.from_pretrained", "AutoModel.from_pretrained"}
-    assert reads_pickles == [("_grid/complete.py", "pickle.loads")] * 2  # a sweep to its own workers
+    own_workers = [("_grid/complete.py", "pickle.loads")] * 2  # of a sweep, and the process of an engine
+    own_workers += [("conformance/_isolated.py", "pickle.load")]
+    own_workers += [("conformance/_worker.py", name) for name in ("pickle.loads", "pickle.load")]
+    assert reads_pickles == own_workers
 
 
 def test_a_stored_case_with_a_pickle_is_a_damaged_one(tmp_path: Path) -> None:

@@ -29,10 +29,11 @@ class KeptArrays:
     #: Errors of pieces that could not be stored, as on a full disk.
     unstored: list[OSError] = field(default_factory=list)
 
-    def get(self, piece: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
-        """The stored arrays of the piece, known by its description in JSON; else computed, and stored."""
+    def get(self, describe: Callable[[], Mapping[str, Any]], compute: Callable[[], Arrays]) -> Arrays:
+        """The stored arrays of a piece, known by its description in JSON; else computed, and stored."""
         if self.store is None:
             return compute()
+        piece = describe()
         case = Case((), dict(piece), digest(piece))
         fields = self.store.read(case)
         if fields is None:

@@ -107,7 +107,10 @@ def _measure(
 
         def measure(index: int) -> Arrays:
             layer, alone = layers[index], len(layers) == 1
-            piece = {**identity_of(layer), **wanted.described}
+
+            def piece() -> dict[str, Any]:
+                return {**identity_of(layer), **wanted.described}
+
             try:
                 return kept.get(piece, lambda: wanted.measure(layer.open, watch if alone else False))
             finally:
@@ -115,7 +118,10 @@ def _measure(
 
         def median(index: int, law: Law) -> Arrays:
             layer = layers[index]
-            piece = {**identity_of(layer), **wanted.described, "median": repr(law)}
+
+            def piece() -> dict[str, Any]:
+                return {**identity_of(layer), **wanted.described, "median": repr(law)}
+
             try:
                 return kept.get(piece, lambda: {"median_entropy": wanted.median_entropy(layer.open, law)})
             finally:

@@ -160,7 +160,10 @@ def _measure(
 
     def measure(case: tuple[int, int | None, str]) -> NDArray[np.float64]:
         what = {"n": case[1], "law": repr(wanted.laws[case[2]]), "heads": wanted.heads}
-        piece = {**identity_of(wanted.layers[case[0]]), **what, "causal": options.causal}
+
+        def piece() -> dict[str, Any]:
+            return {**identity_of(wanted.layers[case[0]]), **what, "causal": options.causal}
+
         return np.asarray(kept.get(piece, lambda: compute(case))["mean"])
 
     identity = {"attnscale": __version__, "command": "entropy"}

@@ -57,8 +57,9 @@ struct whole_numbers {
     std::iota(order.begin(), order.end(), 0);
     std::vector<double> scores;
     for (std::int64_t j = 0; j < seen; ++j) scores.push_back(score(i, j));
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
-      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) {
+      const double x = scores[static_cast<std::size_t>(a)], y = scores[static_cast<std::size_t>(b)];
+      return x > y || (x == y && a < b);
     });
     return order;
   }

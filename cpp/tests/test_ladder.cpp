@@ -39,7 +39,7 @@ void point_at(Problem& p, const xt::xarray<T>& query, const xt::xarray<T>& key,
   p.n_queries = static_cast<std::int64_t>(query.shape(0));
   p.n_keys = static_cast<std::int64_t>(key.shape(0));
   p.head_dim = head_dim;
-  p.query = p.key = {type_of<T>, head_dim, 1};
+  p.query = p.key = {type_of<T>, static_cast<std::ptrdiff_t>(head_dim), 1};
   p.n_bases = static_cast<std::int64_t>(bases.size());
   p.n_scales = n_scales;
   attnscale::attention_head head{.query = query.data(), .key = key.data(), .scale = bases.data()};

@@ -81,9 +81,10 @@ int cgroup_cpus(const std::string& root) {
   while (std::getline(membership, line)) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     if (line.rfind("0::", 0) == 0) unified = line.substr(second + 1);
-    if (controllers.find(",cpu,") != std::string::npos) of_cpu = line.substr(second + 1);
+    std::istringstream controllers(line.substr(first + 1, second - first - 1));
+    for (std::string name; std::getline(controllers, name, ',');)
+      if (name == "cpu") of_cpu = line.substr(second + 1);
   }
   const std::string mounts = root + "/sys/fs/cgroup";
   const auto second_version = [&](const std::string& group) {

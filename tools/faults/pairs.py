@@ -67,7 +67,7 @@ def begin(runs: tuple[Callable[..., Any], ...], store: Path, barrier: Any) -> It
 
 
 def judged(runs: tuple[Callable[..., Any], ...], wanted: list[Any], store: Path) -> str:
-    """What became of a pair: "one refused", or a fault in words."""
+    """Outcome of a pair: "one refused", or a fault in words."""
     barrier = get_context("fork").Barrier(len(runs))
     processes = list(begin(runs, store, barrier))
     ends = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]

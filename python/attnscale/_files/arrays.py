@@ -102,7 +102,7 @@ def _is_tensor(found: Any) -> bool:
 
 
 def _loaded_by_torch(path: Path) -> Any:
-    """What PyTorch makes of a file, mapped if it can be; only tensors are read."""
+    """The objects of a file as PyTorch reads them, mapped if possible; tensors alone are read."""
     try:
         import torch
     except ImportError:

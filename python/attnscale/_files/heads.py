@@ -122,7 +122,7 @@ class OpenHeads:
             _check_finite(f"{file}: {name}", stored, self.layout, n, of)
 
     def parts(self, n: int | None = None, heads: Sequence[int] | None = None) -> Iterator[StoredHeads]:
-        """What :meth:`read` returns, in parts that need no memory for all heads at once; not checked.
+        """The heads of :meth:`read` in parts, which need no memory for all heads at once; not checked.
 
         One part if all of it is mapped in place; else key heads of a few MiB with their query heads.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report of a folder will take: time, from a trial of one head, memory, and the size of the page."""
+"""Plan of a report of a folder: time, from a trial of one head, memory, and the size of the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARE_PROCESS, _COPIES = 60_000_000, 4
 
 
 class Plan(NamedTuple):
-    """What a report of a folder will take, on this machine."""
+    """Time, memory and page of a report of a folder, as expected on this machine."""
 
     work: Work
     seconds: float  # of all heads

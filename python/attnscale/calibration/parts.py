@@ -28,7 +28,7 @@ _OF_LAWS = ("amplitude", "law_beta", "law_entropy")
 
 
 class Wanted(NamedTuple):
-    """What is measured of each head: at which lengths, and which laws are compared."""
+    """Measurements of each head: the lengths, and the laws to compare."""
 
     n0: int
     lengths: list[int]

@@ -26,7 +26,7 @@ from .._grid.case import Case
 from .._grid.describe import describe, digest
 from .._sweep.task import FunctionTask, registered_laws
 from ..calibration.fit import Length, candidates, default_lengths, read_lengths, several_laws
-from .make import LAWS, read_rows
+from .make import LAWS, as_measured, read_rows
 from .measure import measure_heads
 
 if TYPE_CHECKING:
@@ -211,15 +211,10 @@ def measure_part(
     parts = []
     for head in heads:
         stored = layer.read(n=lengths[-1], heads=[head])
-        q, k = (_as_measured(x) for x in (stored.query, stored.key))
+        q, k = (as_measured(x).reshape(1, *x.shape[-2:]) for x in (stored.query, stored.key))
         whole = {n: Length(q[:, :n], k[:, :n], options) for n in lengths}
         parts.append(measure_heads(whole, laws, lambda text: None, rows))
     return {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
-
-
-def _as_measured(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A head, (1, n, head_dim), in the numbers of the core."""
-    return np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32).reshape(1, *x.shape[-2:])
 
 
 @dataclass(frozen=True)

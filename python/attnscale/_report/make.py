@@ -127,7 +127,7 @@ def report(
     """
     given = {"enable_gqa": enable_gqa, "layout": layout, "num_threads": num_threads}
     call = Call(query, key, None, given)
-    q, k = (np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32) for x in call.inputs[:2])
+    q, k = map(as_measured, call.inputs[:2])
     if q.ndim != 3:
         raise ValueError(f"query must have the axes (heads, n, head_dim), got shape {q.shape}")
     if q.shape[1] != k.shape[1]:
@@ -159,6 +159,11 @@ def report(
         spans=spans,
         with_heads=boolean("with_heads", with_heads),
     )
+
+
+def as_measured(x: NDArray[Any]) -> NDArray[Any]:
+    """The numbers of heads as a report measures them: float64 stays, other types become float32."""
+    return np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
 
 
 def _read_labels(labels: Any, n_heads: int) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from contextlib import suppress
@@ -20,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
-_MISSING = "attnscale.torch._triton._support.missing"
+_SUPPORT = "attnscale.torch._triton._support"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +131,18 @@ def call_on(x: Any, backend: str | None, statistics: str = "lse") -> Any:
     return at.torch.attention_statistics(x, x, x, statistics=statistics, backend=backend)
 
 
-def test_without_triton_a_call_for_it_is_refused(on_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_MISSING, lambda: "Triton is not installed")
-    message = r"does not serve this call: Triton is not installed; backend='torch'"
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize(("found", "said"), [(None, "none"), ("3.1.0", "3.1.0")])
+def test_a_call_without_a_triton_of_today_names_the_extra(
+    on_cuda: Any, monkeypatch: pytest.MonkeyPatch, found: str | None, said: str
+) -> None:
+    support = importlib.import_module(_SUPPORT)
+    support.check_installed.cache_clear()
+    monkeypatch.setattr(support, "find_spec", lambda _: found)
+    monkeypatch.setattr(support, "version", lambda _: found)
+    with pytest.raises(ImportError) as error:
         call_on(on_cuda, "triton")
+    install = 'pip install "attnscale[triton]"'
+    assert str(error.value) == f"backend='triton' needs Triton 3.4 or later, found {said}: {install}"
 
 
 def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
@@ -145,7 +153,7 @@ def test_the_kernels_for_cuda_serve_the_calls_that_ask_for_them(
     operator = types.ModuleType("attnscale.torch._triton._operator")
     operator.register = registered.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, operator.__name__, operator)
-    monkeypatch.setattr(_MISSING, lambda: None)
+    monkeypatch.setattr(f"{_SUPPORT}.check_installed", lambda: None)
     for backend in (None, "auto", "torch"):
         with suppress(RuntimeError):  # of a PyTorch without CUDA
             call_on(on_cuda, backend)

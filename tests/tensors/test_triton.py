@@ -110,14 +110,6 @@ def test_calls_that_the_kernels_do_not_serve_have_a_reason(why: str, make: Calla
             at.torch.attention_statistics(**given, backend="triton")
 
 
-def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    _support = triton_cases.calls.kernels._support
-    monkeypatch.setattr(_support, "version", lambda _: "3.1.0")
-    assert _support.missing.__wrapped__() == "Triton 3.1.0 is older than 3.4"
-    monkeypatch.setattr(_support, "find_spec", lambda _: None)
-    assert _support.missing.__wrapped__() == "Triton is not installed"
-
-
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
 KERNELS = ("attend_rows", "gradients_of_queries", "gradients_of_keys")

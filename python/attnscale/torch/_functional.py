@@ -20,7 +20,6 @@ from ._base.tensors import check_one_device, on_cpu, swap_heads
 from ._eager import attend_now, attend_plain
 from ._ops import run
 from ._plain.blocks import attend_in_blocks
-from ._triton import _support
 
 _OPTIONS = frozenset(TensorOptions.__annotations__)
 #: Values of ``backend=`` that run the kernels of this package on CPU tensors.
@@ -56,8 +55,10 @@ num_threads
     ------
     TypeError, ValueError, MemoryError
         As :func:`attnscale.attention`; ValueError also for tensors on different devices, for tensors off the
-        CPU with ``backend="core"``, and with ``backend="triton"`` for tensors off the GPU, without Triton,
-        and for calls that its kernels do not support.
+        CPU with ``backend="core"``, and with ``backend="triton"`` for tensors off the GPU and for calls that
+        its kernels do not support.
+    ImportError
+        If ``backend="triton"`` finds no Triton, or an old one.
     RuntimeError
         If a second derivative is taken, which "core" and "triton" do not have, and under ``torch.jit.trace``
         except with ``backend="torch"``.
@@ -243,7 +244,9 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
     check_one_device(device, *call.tensors)
     found = backend_of(device, backend, "triton")
     if found == "triton":
-        if reason := _support.obstacle(call, asked):
+        from ._triton._support import obstacle  # the kernels' folder is for the calls that ask for it
+
+        if reason := obstacle(call, asked):
             raise ValueError(f"backend='triton' does not serve this call: {reason}; backend='torch' does")
         _load_triton(device.type)
     return found
@@ -252,6 +255,9 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
 @constant_when_compiled
 def _load_triton(device_type: str) -> None:
     """Register the kernels in Triton for a type of device; not traced by the compiler."""
+    from ._triton._support import check_installed
+
+    check_installed()
     from ._triton._operator import register  # imports Triton, which may take a second
 
     register(device_type)

@@ -24,7 +24,7 @@ _LARGEST = 256  # limit of head_dim and value_dim
 
 def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
     """Reason by types, shapes and options why the kernels do not support a call, or None."""
-    if why_not := missing() or _of_tensors(call) or _of_options(call):
+    if why_not := _of_tensors(call) or _of_options(call):
         return why_not
     if other := [name for name in asked if name in _NOT_HERE]:
         return f"{other[0]} is not in the kernels"
@@ -32,17 +32,20 @@ def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
 
 
 @cache
-def missing() -> str | None:
-    """Reason why Triton cannot be used here, or None."""
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    try:
-        found = version("triton")
-    except PackageNotFoundError:  # a build under another name, such as pytorch-triton-rocm
-        return None
-    if tuple(int(part) for part in found.split(".")[:2]) < _OLDEST:
-        return f"Triton {found} is older than {'.'.join(map(str, _OLDEST))}"
-    return None
+def check_installed() -> None:
+    """Refuse a Triton that is absent, or too old for the kernels."""
+    found = "none"
+    if find_spec("triton") is not None:
+        try:
+            found = version("triton")
+        except PackageNotFoundError:  # a build under another name, such as pytorch-triton-rocm
+            return
+        if tuple(int(part) for part in found.split(".")[:2]) >= _OLDEST:
+            return
+    oldest = ".".join(map(str, _OLDEST))
+    raise ImportError(
+        f"backend='triton' needs Triton {oldest} or later, found {found}: pip install \"attnscale[triton]\""
+    )
 
 
 def _of_tensors(call: Arguments) -> str | None:

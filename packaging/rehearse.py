@@ -36,7 +36,7 @@ FIRST_WORDS = (
     ("attnscale --version", 0, "attnscale "),
     ("attnscale info", 0, "simd_level"),
     ("attnscale entropy --help", 0, "Mean entropy of each head"),
-    ("attnscale demo", 0, "natural_log_n"),
+    ("attnscale demo", 0, "ln n/sqrt(d)"),
     ("attnscale demo --plot demo.png", 2, "pip install matplotlib"),
     ("attnscale no-such-command", 2, "COMMAND must be one of"),
     ("python -m attnscale", 0, "usage: "),
@@ -60,8 +60,8 @@ def main() -> None:
     dist = options.dist.resolve()
     shutil.rmtree(WORK, ignore_errors=True)
     ran = look_at(dist)
-    for python in (sys.executable, *options.python):
-        ran |= rehearse_here(Path(shutil.which(python) or python), dist)
+    for number, python in enumerate((sys.executable, *options.python)):
+        ran |= rehearse_here(Path(shutil.which(python) or python), dist, WORK / f"python-{number}")
     for root in options.unpacked if without_network() else ():
         ran |= rehearse_unpacked(root.resolve(), dist)
     if options.cpp:
@@ -135,9 +135,8 @@ def download(python: Path, dist: Path, folder: Path, *choose: str) -> Path:
     return wheel
 
 
-def rehearse_here(python: Path, dist: Path) -> dict[str, str]:
+def rehearse_here(python: Path, dist: Path, folder: Path) -> dict[str, str]:
     """README's lines and a first user's words with a Python of this system."""
-    folder = WORK / python.name
     print(f"\n-- {python}", flush=True)
     subprocess.run([python, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"

@@ -58,7 +58,7 @@ test: ## before each commit: C++ tests at every SIMD level, then pytest
 CHECK_TOOLS := $(STAMPS)/tools $(addprefix $(STAMPS)/system-,build test clang lint neon browser) build/xsimd-14.1 \
   build/headers build/vision
 CHECK_CPP := lint-cpp test-clang test-shared test-asan test-neon
-CHECK_PYTHON := lint-python test-levels wasm test-rest
+CHECK_PYTHON := lint-python lint-workflows test-levels wasm test-rest
 BESIDE := STEPS=build/steps-cpp
 
 check: ## what CI adds: linters, other levels and compilers, sanitizers, wheel, documentation

@@ -2,7 +2,7 @@
 #
 #: Distributions
 
-.PHONY: wasm wheels wheels-again check-wheels check-sdist check-ports
+.PHONY: wasm wheels wheels-again check-wheels check-sdist check-ports rehearse release
 
 # Not part of `make check`: the compiler has 411 MB, and all targets take a quarter of an hour.
 WHEEL_TOOLS := build/wheel-tools
@@ -23,17 +23,20 @@ wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers ## the core as a WebAs
 	$(call say,the core in WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py --tests
 
-wheels: wasm ## Linux wheels (manylinux, musllinux) and the source archive, in dist
+# Headers of later versions of Python, and these Pythons to run.
+LATER := $(addprefix build/python3.,13 14 15)
+
+wheels: wasm $(LATER) ## Linux wheels (manylinux, musllinux) and the source archive, in dist
 	$(call say,wheels and source archive)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist
 
 # The second build is in another folder, without a compiler cache.
-wheels-again: wasm ## build them twice: the bytes must be the same
+wheels-again: wasm $(LATER) ## build them twice: the bytes must be the same
 	$(call say,wheels and source archive$(comma) twice)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wheels.py dist --again
 
-check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon ## contents of the wheels, and whether they run in empty environments
-	$(call say,the wheels in empty environments$(comma) on aarch64 under qemu)
+check-wheels: $(WHEEL_TOOLS)/ready build/arm64 build/musl $(STAMPS)/system-neon ## contents of the wheels; one on aarch64 under qemu, parts of one with musl
+	$(call say,contents of the wheels$(comma) on aarch64 under qemu$(comma) with musl)
 	$(WHEEL_TOOLS)/bin/python packaging/check_wheels.py dist --arm64 build/arm64 --musl build/musl
 
 check-sdist: $(STAMPS)/venv ## pip installs the source archive without header libraries of the system
@@ -44,5 +47,29 @@ check-ports: $(WHEEL_TOOLS)/ready $(STAMPS)/system-ports ## link the library for
 	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked$(comma) and what can run is run)
 	$(WHEEL_TOOLS)/bin/python packaging/check_ports.py
 
-build/arm64 build/musl: build/%: packaging/unpack-packages
+build/arm64 build/musl $(LATER): build/%: packaging/unpack-packages
 	packaging/unpack-packages $* $@
+
+# What a first user types, in empty environments without network, from the files of dist alone.
+rehearse: $(LATER) ## what a first user types, in empty environments without network, from dist alone
+	$(call say,what a first user types$(comma) in empty environments without network)
+	$(PYTHON) packaging/rehearse.py dist $(addprefix --unpacked ,$(LATER)) --cpp
+
+# All files of a release, from a clean commit. What is done for that commit is not repeated.
+RELEASE := dist/.made-$(shell git rev-parse HEAD 2>/dev/null || echo none)
+
+release: ## all files of a release, checked and rehearsed; publishes nothing (FINAL=1: dated)
+	@scripts/step --begin
+	$(call say,version$(comma) changes$(comma) citation$(comma) clean tree)
+	$(PYTHON) packaging/release.py check $(if $(FINAL),--final)
+	@$(MAKE) --no-print-directory $(addprefix $(RELEASE)/,wheels check-wheels check-sdist docs)
+	$(call say,documentation$(comma) bill of materials$(comma) sums)
+	$(PYTHON) packaging/release.py beside dist
+	cd dist && sha256sum attnscale-* > SHA256SUMS
+	@$(MAKE) --no-print-directory rehearse
+	@scripts/step --end
+
+$(RELEASE)/%:
+	@$(MAKE) --no-print-directory $*
+	@mkdir -p $(@D)
+	@touch $@

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Build the source archive, and from it a wheel for each system of zig_targets.WHEELS.
+"""Build the source archive, and from it a wheel for each system of zig_targets.WHEELS and each of PYTHONS.
 
     python packaging/build_wheels.py dist            # all of them, into dist
     python packaging/build_wheels.py dist --again    # and again elsewhere without ccache: the same bytes?
 
 The wheels contain the WebAssembly module, which build_wasm.py builds first; the source archive does not. Run
-it with the Python of build/wheel-tools (filled by `make wheels` from packaging/wheel-tools.txt); the wheels
-are for that Python. Its headers serve for every target: cpp/bindings/module.cpp does not compile if a size in
-them differs from the target's.
+it with the Python of build/wheel-tools (filled by `make wheels` from packaging/wheel-tools.txt). The headers
+of a Python serve for every target: cpp/bindings/module.cpp does not compile if a size in them differs from
+the target's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from pathlib import Path
 
+from pythons import PYTHONS, Python, copy_headers
 from zig_targets import ROOT, WASM_MODULE, WHEELS, Target, cmake_defines, compiler_of, variables
 
 
@@ -30,31 +30,42 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="where the files go; what attnscale has there is removed")
     parser.add_argument("--again", action="store_true", help="build twice and compare")
     parser.add_argument("--target", help="only this target of zig, such as x86_64-linux-musl")
+    parser.add_argument("--python", help="only this Python, such as 3.14t")
     options = parser.parse_args()
+    pythons = [each for each in PYTHONS if options.python in (None, each.name)]
+    if not pythons:
+        parser.error(
+            f"--python must be one of {', '.join(each.name for each in PYTHONS)}, got {options.python!r}"
+        )
     targets = [each for each in WHEELS if options.target in (None, each.triple)]
     if not targets:
         parser.error(
             f"--target must be one of {', '.join(each.triple for each in WHEELS)}, got {options.target!r}"
         )
-    build_all(options.out, ROOT / "build" / "wheels", targets, {})
+    pairs = [(target, python) for target in targets for python in pythons]
+    build_all(options.out, ROOT / "build" / "wheels", pairs, {})
     if options.again:
         elsewhere = ROOT / "build" / "wheels-again"
-        build_all(elsewhere / "dist", elsewhere / "work", targets, {"CCACHE_DISABLE": "1"})
+        build_all(elsewhere / "dist", elsewhere / "work", pairs, {"CCACHE_DISABLE": "1"})
         compare(options.out, elsewhere / "dist")
 
 
-def build_all(out: Path, work: Path, targets: list[Target], changes: dict[str, str]) -> None:
-    """The source archive and the wheels of these targets, built in ``work``."""
+def build_all(out: Path, work: Path, pairs: list[tuple[Target, Python]], changes: dict[str, str]) -> None:
+    """The source archive and the wheels of these targets and Pythons, built in ``work``."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("attnscale-*.whl"), *out.glob("attnscale-*.tar.gz")):
+    for old in out.glob("attnscale-*"):
         old.unlink()
+    for done in out.glob(".made-*"):  # by `make release`, of files that are no longer there
+        shutil.rmtree(done)
     environment = variables() | changes
     environment.setdefault("SOURCE_DATE_EPOCH", last_change())
     build_archive(out, environment)
     source = unpack(next(out.glob("attnscale-*.tar.gz")), work / "source")
-    headers = python_headers(work / "python")
-    for target in targets:
-        build_wheel(target, source, headers, work, out, environment)
+    # Files of an archive have its time, whenever they were changed: ninja would take old objects for new.
+    for target in {target for target, _ in pairs}:
+        shutil.rmtree(work / target.triple, ignore_errors=True)
+    for target, python in pairs:
+        build_wheel(target, python, source, work, out, environment)
     for path in sorted(out.glob("attnscale-*")):
         print(f"{path.stat().st_size / 1e6:6.2f} MB  {digest(path)}  {path.name}")
 
@@ -89,35 +100,24 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-def python_headers(folder: Path) -> Path:
-    """Copy Python's headers with the pyconfig.h of this machine, and no other system header.
-
-    Debian keeps that file in a folder of the architecture.
-    """
-    include = Path(sysconfig.get_path("include"))
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(include, folder)
-    multiarch = include.parent / str(sysconfig.get_config_var("MULTIARCH")) / include.name / "pyconfig.h"
-    if multiarch.exists():
-        shutil.copyfile(multiarch, folder / "pyconfig.h")
-    return folder
-
-
 def build_wheel(
-    target: Target, source: Path, headers: Path, work: Path, out: Path, environment: dict[str, str]
+    target: Target, python: Python, source: Path, work: Path, out: Path, environment: dict[str, str]
 ) -> None:
     """Build one wheel, with every level of kernels for the processor."""
     assert target.platform_tag is not None
+    headers = copy_headers(python, work / "python" / python.name)
     defines = cmake_defines(target, compiler_of(target), source)
-    suffix = target.ext_suffix(sys.version_info[:2])
+    suffix = target.ext_suffix(python.digits)
     defines |= {"Python_INCLUDE_DIR": str(headers), "PYTHON_MODULE_EXTENSION": suffix}
     defines |= {"PYTHON_MODULE_DEBUG_POSTFIX": "", "CMAKE_COMPILE_WARNING_AS_ERROR": "ON"}
+    if python.free_threaded:
+        defines["Python_FIND_ABI"] = "ANY;ANY;ANY;ON"
     defines["ATTNSCALE_WASM_MODULE"] = str(WASM_MODULE)
-    # Files of an archive have its time, whenever they were changed: ninja would take old objects for new.
-    shutil.rmtree(work / target.triple, ignore_errors=True)
-    interpreter = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    tag = f"{interpreter}-{interpreter}-{target.platform_tag}"
-    settings = {"build-dir": str(work / target.triple), "install.strip": "false", "wheel.tags": tag}
+    # The core's objects are those of every Python; what CMake knows of the one before must not stay.
+    build = work / target.triple
+    (build / "CMakeCache.txt").unlink(missing_ok=True)
+    settings = {"build-dir": str(build), "install.strip": "false"}
+    settings["wheel.tags"] = f"{python.tag}-{target.platform_tag}"
     settings |= {f"cmake.define.{name}": value for name, value in defines.items()}
     options = [f"-C{name}={value}" for name, value in settings.items()]
     environment = {name: value for name, value in environment.items() if not name.startswith("SKBUILD_")}

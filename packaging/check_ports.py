@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 
 import pybind11
-from build_wheels import build_archive, last_change, python_headers, unpack
+from build_wheels import build_archive, last_change, unpack
+from pythons import RUNNING, copy_headers
 from zig_targets import PORTS, ROOT, Target, cmake, cmake_defines, compiler_of, variables
 
 WORK = ROOT / "build" / "ports"
@@ -102,8 +103,8 @@ def extension(target: Target) -> dict[str, str]:
     return {
         "ATTNSCALE_BUILD_PYTHON": "ON",
         "Python_EXECUTABLE": sys.executable,
-        "Python_INCLUDE_DIR": str(python_headers(WORK / "python")),
-        "PYTHON_MODULE_EXTENSION": target.ext_suffix(sys.version_info[:2]),
+        "Python_INCLUDE_DIR": str(copy_headers(RUNNING, WORK / "python")),
+        "PYTHON_MODULE_EXTENSION": target.ext_suffix(RUNNING.digits),
         "PYTHON_MODULE_DEBUG_POSTFIX": "",
         "pybind11_DIR": pybind11.get_cmake_dir(),
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inspect the wheels of build_wheels.py, and check those that can run here in empty environments.
+"""Inspect the wheels of build_wheels.py, and run what needs more than an environment (see rehearse.py).
 
-    python packaging/check_wheels.py dist                        # all contents, the wheel for this machine
+    python packaging/check_wheels.py dist                        # all contents
     python packaging/check_wheels.py dist --arm64 build/arm64    # and the wheel for aarch64, under qemu-user
     python packaging/check_wheels.py dist --musl build/musl      # and the parts of the wheel for musl
 
@@ -19,13 +19,13 @@ import os
 import re
 import subprocess
 import sys
-import venv
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from build_wheels import ROOT
 from elftools.elf.elffile import ELFFile
+from pythons import PYTHONS, RUNNING, Python
 from zig_targets import WHEELS, Target
 
 LARGEST = 4e6  # bytes, without the data sets of 2.6 MB
@@ -53,11 +53,12 @@ def main() -> None:
     dist, work = options.dist.resolve(), ROOT / "build" / "wheel-checks"
     musl = next(options.musl.resolve().rglob("libc.so")) if options.musl else None
     for target in WHEELS:
-        (wheel,) = dist.glob(f"attnscale-*-{target.platform_tag}.whl")
-        look_at(wheel, target, work / target.triple, musl)
-    run_here(next(dist.glob("*manylinux*x86_64.whl")), work / "here")
+        for python in PYTHONS:
+            (wheel,) = dist.glob(f"attnscale-*-{python.tag}-{target.platform_tag}.whl")
+            look_at(wheel, python, target, work / target.triple, musl)
     if options.arm64:
-        run_under_qemu(next(dist.glob("*manylinux*aarch64.whl")), options.arm64.resolve(), work / "arm64")
+        (wheel,) = dist.glob(f"attnscale-*-{RUNNING.tag}-manylinux*aarch64.whl")
+        run_under_qemu(wheel, options.arm64.resolve(), work / "arm64")
     if musl:
         run_examples(next(each for each in WHEELS if each.triple.endswith("musl")), musl, work / "musl")
 
@@ -67,7 +68,7 @@ def expect(good: object, what: object) -> None:
         sys.exit(f"check_wheels: {what}")
 
 
-def look_at(wheel: Path, target: Target, folder: Path, musl: Path | None) -> None:
+def look_at(wheel: Path, python: Python, target: Target, folder: Path, musl: Path | None) -> None:
     """Check size, tag, names, bill of materials, and the module's requirements."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -76,7 +77,7 @@ def look_at(wheel: Path, target: Target, folder: Path, musl: Path | None) -> Non
             size < LARGEST, f"{wheel.name} has {size} bytes besides the data sets, more than {LARGEST:.0f}"
         )
         modules = [name for name in names if name.endswith(".so")]
-        module = f"attnscale/_core{target.ext_suffix(sys.version_info[:2])}"
+        module = f"attnscale/_core{target.ext_suffix(python.digits)}"
         expect(modules == [module], f"{wheel.name} has {modules} and not {module} alone")
         boms = [name for name in names if ".dist-info/sboms/" in name]
         expect(len(boms) == 1, f"{wheel.name} has {boms} as bills of materials")
@@ -149,30 +150,17 @@ def run(command: Sequence[str | Path], folder: Path, **variables: str) -> None:
     subprocess.run(command, cwd=folder, env=kept | variables, check=True)
 
 
-def run_here(wheel: Path, folder: Path) -> None:
-    """Check in a new environment with only its own programs on PATH: no compiler, no make."""
-    venv.create(folder / "venv", with_pip=True, clear=True)
-    programs = folder / "venv" / "bin"
-    run(
-        [programs / "pip", "install", "-q", "--disable-pip-version-check", "--only-binary=:all:", wheel],
-        folder,
-    )
-    for arguments in ([CHECK, ROOT / "README.md"], ["-m", "attnscale", "info"], ["-m", "attnscale", "demo"]):
-        run([programs / "python", *arguments], folder, PATH=str(programs))
-
-
 def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
     """Check with Debian's Python for aarch64; pip chooses the wheels as it would there."""
     site = folder / "site-packages"
     folder.mkdir(parents=True, exist_ok=True)
-    python = "{}.{}".format(*sys.version_info[:2])
     choose = [
         "--platform",
         "manylinux_2_28_aarch64",
         "--platform",
         "manylinux2014_aarch64",
         "--python-version",
-        python,
+        RUNNING.version,
     ]
     command = [
         sys.executable,
@@ -186,7 +174,7 @@ def run_under_qemu(wheel: Path, root: Path, folder: Path) -> None:
         site,
     ]
     run([*command, "--only-binary=:all:", *choose, wheel], folder)
-    interpreter = root / "usr" / "bin" / f"python{python}"
+    interpreter = root / "usr" / "bin" / f"python{RUNNING.version}"
     emulated = ["qemu-aarch64", "-L", root, "-E", f"PYTHONPATH={site}", interpreter]
     # README's example is too slow: 8 x 4096 x 4096 scores take more than five minutes under emulation.
     for arguments in ([CHECK], ["-m", "attnscale", "info"]):

@@ -31,9 +31,9 @@ class Target:
     platform_tag: str | None = None
     abi_suffix: str | None = None
 
-    def ext_suffix(self, python: tuple[int, int]) -> str:
-        """The suffix of extension modules for CPython on this target."""
-        return f".cpython-{python[0]}{python[1]}-{self.abi_suffix}.so"
+    def ext_suffix(self, digits: str) -> str:
+        """The suffix of extension modules for a CPython, such as 311 or 314t, on this target."""
+        return f".cpython-{digits}-{self.abi_suffix}.so"
 
 
 WHEELS = (

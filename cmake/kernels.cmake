@@ -95,8 +95,8 @@ endif()
 
 # With sanitizers, -fsanitize=undefined takes half of the time to compile a level. Levels share their source except
 # for a header of simd/: the preset asan applies it to one of them, and the address sanitizer to all.
-set(ATTNSCALE_UNDEFINED_LEVELS ${attnscale_levels} ${attnscale_bfloat16_levels} CACHE STRING
-  "Levels that -fsanitize=undefined watches, if it is given")
+set(ATTNSCALE_UNDEFINED_LEVELS "" CACHE STRING
+  "Levels that -fsanitize=undefined watches, if it is given; all if empty")
 mark_as_advanced(ATTNSCALE_UNDEFINED_LEVELS)
 
 # Sanitizers check the source, whatever the optimisation: less unrolling, and checks as calls, compile in a third of
@@ -128,7 +128,7 @@ set(attnscale_kernels)
 set(attnscale_kernel_objects)
 list(APPEND attnscale_bfloat16_levels ${attnscale_emulated_levels})
 foreach(level IN LISTS attnscale_levels attnscale_bfloat16_levels)
-  if(NOT level IN_LIST ATTNSCALE_UNDEFINED_LEVELS)
+  if(ATTNSCALE_UNDEFINED_LEVELS AND NOT level IN_LIST ATTNSCALE_UNDEFINED_LEVELS)
     list(APPEND flags_${level} -fno-sanitize=undefined)
   endif()
   set(units ${units_loops} ${units_O3} ${units_O2})

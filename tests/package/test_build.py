@@ -244,8 +244,12 @@ def test_a_build_for_this_machine_has_its_level_and_all_levels_add_to_it(tmp_pat
     native = commands_of(build)
     named = {name for each in native for name in re.findall(r"kernels_(\w+)\.dir", each)}
     assert named == set(levels.split(", "))
-    assert configure(build, "-DATTNSCALE_SIMD_LEVELS=", "-DATTNSCALE_EMULATE_BFLOAT16=ON").returncode == 0
+    all_levels = ("-DATTNSCALE_SIMD_LEVELS=", "-DATTNSCALE_EMULATE_BFLOAT16=ON")
+    assert configure(build, *all_levels).returncode == 0
     assert native < commands_of(build)
+    # A build from scratch finds their objects in the compiler's cache.
+    assert configure(tmp_path / "other", *all_levels).returncode == 0
+    assert commands_of(tmp_path / "other") == commands_of(build)
     assert "ATTNSCALE_WITHOUT" not in (build / "compile_commands.json").read_text()
 
 

@@ -36,8 +36,8 @@ def _is_test(name: str) -> bool:
     return of_cpp or (name.startswith(("tests/", "tools/")) and not name.startswith("tools/mutants/"))
 
 
-def make_tree(tests: Path | None) -> None:
-    """Bring the copy up to date; `tests` is another checkout whose tests it gets.
+def make_tree(tests: Path | None, tree: Path = TREE) -> None:
+    """Bring the copy in `tree` up to date; `tests` is another checkout whose tests it gets.
 
     Files that are the same stay untouched, so that builds in the copy go on where they were.
     """
@@ -45,15 +45,15 @@ def make_tree(tests: Path | None) -> None:
     if tests is not None:
         wanted = {name: path for name, path in wanted.items() if not _is_test(name)}
         wanted |= {name: tests / name for name in _files_of(tests) if _is_test(name)}
-    if not (TREE / ".git").exists():
-        TREE.mkdir(parents=True, exist_ok=True)
-        _git(TREE, "init", "-q")
-        (TREE / ".git" / "info" / "exclude").write_text("*.so\n")  # the module that is built for the tests
-    for name in _files_of(TREE) - wanted.keys():
-        (TREE / name).unlink()
+    if not (tree / ".git").exists():
+        tree.mkdir(parents=True, exist_ok=True)
+        _git(tree, "init", "-q")
+        (tree / ".git" / "info" / "exclude").write_text("*.so\n")  # the module that is built for the tests
+    for name in _files_of(tree) - wanted.keys():
+        (tree / name).unlink()
     for name, path in wanted.items():
-        _copy(path, TREE / name)
-    _git(TREE, "add", "-A")
+        _copy(path, tree / name)
+    _git(tree, "add", "-A")
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -32,7 +32,7 @@ def main() -> int:
         "--python",
         type=Path,
         metavar="PATH",
-        help="the interpreter; tomorrow's default is the newest of Debian, unpacked, yesterday's is python3",
+        help="the interpreter; tomorrow's default is the newest of Debian, unpacked, yesterday's is this one",
     )
     parser.add_argument(
         "--free-threaded", action="store_true", help="quick tests without a GIL; needs --python"

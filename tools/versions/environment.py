@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -118,7 +119,7 @@ def make_environment(
     place.mkdir(parents=True, exist_ok=True)
     usr = unpack_newest(place / "debian") if end == "tomorrow" else None
     if python is None and end == "yesterday":
-        python = Path(shutil.which("python3") or "python3")
+        python = Path(sys.executable)
     if python is None:
         if usr is None:
             raise SystemExit("no Debian with apt here to take the newest Python from: pass --python PATH")

@@ -24,6 +24,11 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(("git", *words), cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+def _place(folder: Path, name: str) -> Path:
+    """Path of a file or folder of git's own."""
+    return folder / _git(folder, "rev-parse", "--git-path", name).strip()
+
+
 def _files_of(folder: Path) -> set[str]:
     """Existing files that git tracks or would take."""
     names = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
@@ -49,6 +54,10 @@ def make_tree(tests: Path | None, tree: Path = TREE) -> None:
         tree.mkdir(parents=True, exist_ok=True)
         _git(tree, "init", "-q")
         (tree / ".git" / "info" / "exclude").write_text("*.so\n")  # the module that is built for the tests
+        # Commits that pages name are looked up in the history of the repository.
+        (tree / ".git" / "objects" / "info" / "alternates").write_text(f"{_place(ROOT, 'objects')}\n")
+        if (shallow := _place(ROOT, "shallow")).exists():
+            _copy(shallow, tree / ".git" / "shallow")
     for name in _files_of(tree) - wanted.keys():
         (tree / name).unlink()
     for name, path in wanted.items():

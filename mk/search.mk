@@ -2,7 +2,17 @@
 #
 #: Searches for errors, not part of test or check
 
-.PHONY: mutants kills fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
+.PHONY: tomorrow yesterday mutants kills fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
+
+# In a folder of their own, build/tomorrow and build/yesterday: remove it to look for newer versions. VERSIONS='--only
+# "tests/laws --lf"' runs less, VERSIONS=--write stores the table "tested with" of docs/installation.md.
+tomorrow: $(STAMPS)/venv ## the tests with the newest Python, NumPy, PyTorch ... of the index: half an hour
+	$(call say,the newest versions)
+	JOBS=$(JOBS) $(BIN)/python -m tools.versions tomorrow $(VERSIONS)
+
+yesterday: $(STAMPS)/venv $(STAMPS)/system-build ## the tests with the oldest versions that pyproject.toml names: half an hour
+	$(call say,the oldest versions)
+	JOBS=$(JOBS) $(BIN)/python -m tools.versions yesterday $(VERSIONS)
 
 mutants: $(STAMPS)/tools $(STAMPS)/system-test ## plant faults in a copy, and name the test that catches each: half an hour
 	$(call say,faults planted one after the other)

@@ -13,12 +13,18 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.backend_registration import (
-    _DummyBackendModule,
-    _setup_privateuseone_for_python_backend,
-)
 
-__all__ = ["NAME", "full_masks", "there"]
+try:
+    from torch.utils.backend_registration import (
+        _DummyBackendModule,
+        _setup_privateuseone_for_python_backend,
+    )
+
+    IS_THERE = True
+except ImportError:
+    _DummyBackendModule, IS_THERE = object, False
+
+__all__ = ["IS_THERE", "NAME", "full_masks", "need", "there"]
 
 NAME = "elsewhere"
 _COPIES = ("aten::_to_copy", "aten::copy_")
@@ -105,12 +111,19 @@ def _register() -> Any:
 
 
 #: Here and not in a test: the first backward pass of a process settles which devices have a backward pass.
-_LIBRARY = _register()
+_LIBRARY = _register() if IS_THERE else None
+
+
+def need() -> None:
+    """Skip the test where PyTorch is too old to have the device."""
+    if not IS_THERE:
+        pytest.skip(f"needs a device that is written in Python, which torch {torch.__version__} has not")
 
 
 @pytest.fixture
 def full_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks of models on this device are written out: a tensor has but one class, and this is another's."""
+    need()
     from attnscale.torch._models.interface import PatternMask
 
     of = PatternMask.of
@@ -123,4 +136,5 @@ def full_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def there(x: Any) -> Any:
     """A copy of a tensor on the device, a leaf that requires grad if the tensor does."""
+    need()
     return x.detach().to(NAME).requires_grad_(x.requires_grad)

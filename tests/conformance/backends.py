@@ -315,8 +315,9 @@ def in_python() -> dict[str, Backend]:
         # A dispatch mode of PyTorch makes every call go through the operator.
         found["torch, operator"] = OnTensors("core", around=lambda: torch.device("cpu"))
         found["torch, operations"] = OnTensors("torch", around=in_blocks)
-        elsewhere = OnAnotherDevice(None, other_device.there, types=("float32",), around=in_blocks)
-        found["torch, another device"] = elsewhere
+        if other_device.IS_THERE:
+            elsewhere = OnAnotherDevice(None, other_device.there, types=("float32",), around=in_blocks)
+            found["torch, another device"] = elsewhere
     if find_spec("jax"):
         found["JAX"] = OnJax()
     return found

@@ -110,6 +110,16 @@ def test_an_absent_package_is_named() -> None:
     Engine("own", "none", "numpy", np.__version__, lambda *_: None).need()
 
 
+def test_a_package_without_the_name_that_is_needed_is_too_old() -> None:
+    there, here = ("numpy", np.__version__, lambda *_: None), {"requirements": ("numpy==9",)}
+    for uses in ("numpy.linalg.no_such", "numpy.no_such.name"):
+        with pytest.raises(
+            ImportError, match=rf"^the engine 'e' needs {uses}, which numpy \S+ lacks: pip install"
+        ):
+            Engine("e", "none", *there, uses=uses, **here).need()  # type: ignore[arg-type]
+    Engine("e", "none", *there, uses="numpy.linalg.norm", **here).need()  # type: ignore[arg-type]
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match=r"did you mean 'torch-flex'[?] engine must be one of"):
         find_engine("torch_flex")
@@ -131,7 +141,10 @@ def test_what_an_engine_has_not_is_refused() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "options"), CALLS)
 def test_an_engine_gives_the_output(name: str, options: dict[str, Any]) -> None:
-    pytest.importorskip(find_engine(name).package)
+    try:
+        find_engine(name).need()
+    except ImportError as error:
+        pytest.skip(str(error))
     given = filled(options)
     found = find_engine(name)(*arrays(), **given)
     want = at.attention_statistics(*arrays(), statistics="lse", **given)
@@ -146,7 +159,10 @@ def test_an_engine_gives_the_output(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "options"), CALLS)
 def test_an_engine_gives_its_gradients(name: str, options: dict[str, Any]) -> None:
-    pytest.importorskip(find_engine(name).package)
+    try:
+        find_engine(name).need()
+    except ImportError as error:
+        pytest.skip(str(error))
     given = filled(options)
     found = find_engine(name)(*arrays(), **given)
     grad = np.random.default_rng(9).standard_normal(found["output"].shape, np.float32)

@@ -30,7 +30,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "GPT2": {"n_embd": 32, "n_head": 4, "n_layer": 2, "scale_attn_by_inverse_layer_idx": True},
     "Mistral": {"num_key_value_heads": 2, "sliding_window": 16},
-    "Gemma2": {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 16, "attn_logit_softcapping": 2.0},
+    "Gemma2": {
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "sliding_window": 16,
+        "attn_logit_softcapping": 2.0,
+        "attn_implementation": "eager",  # the default of transformers 5.4 leaves the soft-cap out
+    },
     "GptOss": {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
 CAUSAL = {"GPT2", "Mistral", "Gemma2", "GptOss"}

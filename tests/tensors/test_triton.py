@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from versions import written_for
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -23,7 +24,7 @@ import attnscale as at  # noqa: E402
 import triton_cases  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, written_for("triton>=3.4")]
 
 #: Runs a case by name in another process.
 Runner = Callable[[str], None]

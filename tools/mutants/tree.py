@@ -24,6 +24,11 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(("git", *words), cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+def _place(folder: Path, name: str) -> Path:
+    """Path of a file or folder of git's own."""
+    return folder / _git(folder, "rev-parse", "--git-path", name).strip()
+
+
 def _files_of(folder: Path) -> set[str]:
     """Existing files that git tracks or would take."""
     names = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
@@ -36,8 +41,8 @@ def _is_test(name: str) -> bool:
     return of_cpp or (name.startswith(("tests/", "tools/")) and not name.startswith("tools/mutants/"))
 
 
-def make_tree(tests: Path | None) -> None:
-    """Bring the copy up to date; `tests` is another checkout whose tests it gets.
+def make_tree(tests: Path | None, tree: Path = TREE) -> None:
+    """Bring the copy in `tree` up to date; `tests` is another checkout whose tests it gets.
 
     Files that are the same stay untouched, so that builds in the copy go on where they were.
     """
@@ -45,15 +50,19 @@ def make_tree(tests: Path | None) -> None:
     if tests is not None:
         wanted = {name: path for name, path in wanted.items() if not _is_test(name)}
         wanted |= {name: tests / name for name in _files_of(tests) if _is_test(name)}
-    if not (TREE / ".git").exists():
-        TREE.mkdir(parents=True, exist_ok=True)
-        _git(TREE, "init", "-q")
-        (TREE / ".git" / "info" / "exclude").write_text("*.so\n")  # the module that is built for the tests
-    for name in _files_of(TREE) - wanted.keys():
-        (TREE / name).unlink()
+    if not (tree / ".git").exists():
+        tree.mkdir(parents=True, exist_ok=True)
+        _git(tree, "init", "-q")
+        (tree / ".git" / "info" / "exclude").write_text("*.so\n")  # the module that is built for the tests
+        # Commits that pages name are looked up in the history of the repository.
+        (tree / ".git" / "objects" / "info" / "alternates").write_text(f"{_place(ROOT, 'objects')}\n")
+        if (shallow := _place(ROOT, "shallow")).exists():
+            _copy(shallow, tree / ".git" / "shallow")
+    for name in _files_of(tree) - wanted.keys():
+        (tree / name).unlink()
     for name, path in wanted.items():
-        _copy(path, TREE / name)
-    _git(TREE, "add", "-A")
+        _copy(path, tree / name)
+    _git(tree, "add", "-A")
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> Answer:
         raise InputError("give the name of an engine; attnscale conformance --list shows them")
     with bad_input():
         chosen = [conformance.engines.find_engine(name) for name in options.engines]
-    with bad_input("", ModuleNotFoundError):
+    with bad_input("", ImportError):
         for engine in chosen:
             engine.need()
     found = [_run(engine, options) for engine in chosen]

@@ -16,6 +16,7 @@ from ._text import in_lines, printed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
     from matplotlib.legend import Legend
     from matplotlib.text import Annotation
 
@@ -63,7 +64,7 @@ def name_lines(ax: Axes, lines: Sequence[Named], *, grow: bool = False) -> list[
     heights = np.array([1.15 * box.height / frame.height for box in boxes])
     # The layout makes the axes about a tenth wider than now.
     room = 0.95 * max(box.width for box in boxes) / frame.width
-    room += max(0.055, (_GAP + 6) * ax.get_figure(root=True).dpi / 72 / frame.width)  # type: ignore[union-attr]
+    room += max(0.055, (_GAP + 6) * _figure(ax).dpi / 72 / frame.width)
     if len(known) > _MOST or heights.sum() > 1 or room > _MOST_ROOM:
         for text in texts:
             text.remove()
@@ -86,8 +87,13 @@ def _panel_width(ax: Axes) -> float:
     """Points of the figure's width for a panel, with its labels."""
     place = ax.get_subplotspec()
     share = 1.0 if place is None else len(place.colspan) / place.get_gridspec().ncols
-    figure = ax.get_figure(root=True)
-    return share * 72 * figure.get_size_inches()[0] if figure is not None else 72 * _BESIDE
+    return share * 72 * float(_figure(ax).get_size_inches()[0])
+
+
+def _figure(ax: Axes) -> Figure:
+    """The whole figure that axes are in; ``get_figure(root=True)`` came with Matplotlib 3.10."""
+    figure: Figure = ax.figure.figure
+    return figure
 
 
 def legend_beside(ax: Axes, entries: Sequence[tuple[Any, str]]) -> None:
@@ -120,7 +126,7 @@ def key_below(
     if not entries:
         return
     before, rows = ax.get_legend(), ax.get_xlabel().count("\n") + ticks - 1
-    below = offset_copy(ax.transAxes, ax.get_figure(root=True), y=-32 - 9.5 * rows, units="points")
+    below = offset_copy(ax.transAxes, _figure(ax), y=-32 - 9.5 * rows, units="points")
 
     def draw(texts: Sequence[str], across: int) -> Legend:
         key = ax.legend(

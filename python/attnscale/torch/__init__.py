@@ -20,9 +20,14 @@ Any model can be recorded as it runs, here one of transformers; only ``register`
 from typing import TYPE_CHECKING, Any
 
 try:
-    import torch as _torch  # noqa: F401
+    import torch as _torch
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
+
+if _torch.__version__ < (2, 6):
+    raise ImportError(
+        f"attnscale.torch needs torch 2.6 or newer, got {_torch.__version__}: pip install 'torch>=2.6'"
+    )
 
 from .._base.runtime import use_threads_of_torch
 from .._base.statistics import AttentionStatistics

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -33,6 +34,8 @@ class Engine:
     refusals : tuple of str
         Parts of messages of errors that the engine's own documents announce. Such a call is not served,
         and no error.
+    uses : str
+        Name that older versions of the package lack, where the adapter needs one.
     notes : str
         A word on what the adapter does beside the call, such as a copy of weights or a transposition.
     """
@@ -44,6 +47,7 @@ class Engine:
     attend: Callable[..., Any]
     requirements: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    uses: str = ""
     notes: str = ""
 
     def __call__(self, query: Any, key: Any, value: Any, **options: Any) -> Any:
@@ -55,10 +59,15 @@ class Engine:
             raise
 
     def need(self) -> None:
-        """Raise ModuleNotFoundError if the package is absent."""
+        """Raise ModuleNotFoundError if the package is absent, and ImportError if it is too old."""
+        with_ = " ".join(self.requirements) or f"{self.package}=={self.run_with}"
         if self.installed is None:
-            with_ = " ".join(self.requirements) or f"{self.package}=={self.run_with}"
             raise ModuleNotFoundError(f"the engine {self.name!r} needs {self.package}: pip install {with_}")
+        if self.uses and not _is_there(self.uses):
+            raise ImportError(
+                f"the engine {self.name!r} needs {self.uses}, which {self.package} {self.installed} lacks: "
+                f"pip install {with_}"
+            )
 
     @property
     def installed(self) -> str | None:
@@ -67,6 +76,15 @@ class Engine:
             return version(self.package).partition("+")[0]
         except PackageNotFoundError:
             return None
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module has a name, both in one: ``package.module.name``."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return hasattr(import_module(module), attribute)
+    except ModuleNotFoundError:
+        return False
 
 
 def refuse(options: Mapping[str, Any], *arrays: Any, axes: int = 4) -> None:

@@ -104,6 +104,7 @@ FLEX = Engine(
     package="torch",
     run_with="2.13.0",
     attend=_attend,
+    uses="torch.nn.attention.flex_attention.AuxRequest",
     notes="Not compiled. What hides is a block mask of a function; float masks and the soft-cap are a score "
     "function, the cap first.",
 )

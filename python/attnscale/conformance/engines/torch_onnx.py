@@ -45,5 +45,6 @@ ONNX = Engine(
     package="torch",
     run_with="2.13.0",
     attend=_attend,
+    uses="torch.onnx.ops.attention",
     notes="Scores are the first mode of the output qk_matmul_output.",
 )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The environment of an end: its packages, and attnscale built in a copy of the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.mutants.tree import ROOT, make_tree
+
+from .interpreter import header_options, newest_python, program, unpack_newest
+
+__all__ = ["Environment", "installed", "make_environment", "requirements", "tools_of_tests"]
+
+#: Extras of a free-threaded Python: PyTorch and JAX are left out.
+_WITHOUT_TENSORS = ("test",)
+_SEEN = """import json, importlib.metadata as m, platform, sys, sysconfig, attnscale
+config = attnscale.show_config()
+print(json.dumps({
+    "python": platform.python_version() + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "packages": {d.name.lower().replace("_", "-"): d.version for d in m.distributions()}
+    | {name: config[name] for name in ("xsimd", "xtensor", "pybind11")},
+    "imports": {name: each[0] for name, each in m.packages_distributions().items()},
+}))"""
+
+
+class Environment(NamedTuple):
+    """An environment and the copy of the repository that is installed in it.
+
+    Attributes
+    ----------
+    python : Path
+        The interpreter.
+    tree : Path
+        The copy.
+    variables : dict
+        Environment variables of its processes.
+    """
+
+    python: Path
+    tree: Path
+    variables: dict[str, str]
+
+
+def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[str]:
+    """What the package needs with these extras, and to be built; extras of its own are opened."""
+    yield from project["build-system"]["requires"]
+    yield from project["project"]["dependencies"]
+    for extra in extras:
+        for line in project["project"]["optional-dependencies"][extra]:
+            own = re.fullmatch(r"attnscale\[(.*)\]", line)
+            yield from requirements(project, own[1].split(",")) if own else [line]
+
+
+def tools_of_tests(text: str) -> tuple[list[str], list[str]]:
+    """Packages that mk/tools.mk installs for tests: those with their requirements, and those without."""
+    text = text.replace("\\\n", " ")
+    (tools,) = re.findall(r"'\.\[test,lint,docs\]' (.*)", text)
+    alone = re.findall(r"^(?:VARIANT_PEERS|TRITON) := (.*)", text, re.MULTILINE)
+    return tools.split(), " ".join(alone).split()
+
+
+def _bare(names: Sequence[str]) -> list[str]:
+    return [name.partition("==")[0] for name in names]
+
+
+def _resolve(uv: Sequence[str | Path], end: str, place: Path, python: Path, free_threaded: bool) -> Path:
+    """The file of exact versions; one that is there is kept."""
+    lock = place / "lock.txt"
+    if lock.exists():
+        return lock
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = _WITHOUT_TENSORS if free_threaded else tuple(project["project"]["optional-dependencies"])
+    wanted = dict.fromkeys(requirements(project, extras))
+    (place / "direct.in").write_text("".join(f"{line}\n" for line in wanted))
+    compile = (*uv, "pip", "compile", "-q", "--python", python, "--no-annotate")
+    if not free_threaded:  # there it would leave out what has no wheel yet
+        compile += ("--only-binary", ":all:")
+    direct, part = place / "direct.txt", place / "lock.part"
+    order = "lowest-direct" if end == "yesterday" else "highest"
+    subprocess.run((*compile, "--resolution", order, place / "direct.in", "-o", direct), check=True)
+    # The tools of tests come second: the lowest versions of them are nobody's promise.
+    tools, _ = tools_of_tests((ROOT / "mk" / "tools.mk").read_text("utf-8"))
+    tools = [] if free_threaded else _bare(tools)
+    (place / "tools.in").write_text("".join(f"{line}\n" for line in ("pip", "build", *tools)))
+    both = (direct, place / "tools.in")
+    subprocess.run((*compile, *both, "-o", part), check=True)
+    part.rename(lock)
+    return lock
+
+
+def _variables(venv: Path, tree: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ATTNSCALE"))}
+    return {
+        **kept,
+        "PATH": f"{kept['PATH']}{os.pathsep}{venv / 'bin'}",
+        "VIRTUAL_ENV": str(venv),
+        # Settings of ccache as in the Makefile, to share what both compile.
+        "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or "",
+        "CCACHE_BASEDIR": str(tree / "cpp"),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_DEPEND": "1",
+        "SKBUILD_CMAKE_DEFINE": "",  # make sets it for the usual build
+    }
+
+
+def make_environment(
+    end: str, place: Path, python: Path | None = None, free_threaded: bool = False
+) -> Environment:
+    """Bring the environment of an end up to date below `place`; packages that are there are kept."""
+    place.mkdir(parents=True, exist_ok=True)
+    usr = unpack_newest(place / "debian") if end == "tomorrow" else None
+    if python is None and end == "yesterday":
+        python = Path(sys.executable)
+    if python is None:
+        if usr is None:
+            raise SystemExit("no Debian with apt here to take the newest Python from: pass --python PATH")
+        python = newest_python(usr)
+    uv = (program("uv"),)
+    venv, tree = place / "venv", place / "tree"
+    if not (venv / "bin" / "python").exists():
+        subprocess.run((*uv, "venv", "-q", "--python", python, venv), check=True)
+    lock = _resolve(uv, end, place, venv / "bin" / "python", free_threaded)
+    variables = _variables(venv, tree)
+    install = (*uv, "pip", "install", "--python", venv / "bin" / "python")
+    subprocess.run((*install, "-r", lock), check=True)
+    _, alone = tools_of_tests((ROOT / "mk" / "tools.mk").read_text("utf-8"))
+    if not free_threaded:
+        peers = alone if end == "yesterday" else _bare(alone)
+        subprocess.run((*install, "--no-deps", *_not_locked(peers, lock)), check=True)
+    make_tree(None, tree)
+    defines = [
+        "ATTNSCALE_SIMD_LEVELS=",
+        "ATTNSCALE_EMULATE_BFLOAT16=ON",
+        *(header_options(usr) if usr else ()),
+    ]
+    settings = [word for each in defines for word in ("-C", f"cmake.define.{each}")]
+    build = (*install, "--no-deps", "--no-build-isolation", "--reinstall-package", "attnscale", *settings)
+    subprocess.run((*build, "-e", tree), check=True, env=variables)
+    return Environment(venv / "bin" / "python", tree, variables)
+
+
+def _not_locked(names: Sequence[str], lock: Path) -> list[str]:
+    """Packages that the file of versions does not name."""
+    locked = set(re.findall(r"^([\w.-]+)==", lock.read_text("utf-8"), re.MULTILINE))
+    return [name for name in names if name.partition("==")[0] not in locked]
+
+
+def installed(python: Path, folder: Path) -> dict[str, Any]:
+    """What an interpreter has: its version, packages by name, and the package of each import."""
+    done = subprocess.run((python, "-c", _SEEN), cwd=folder, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

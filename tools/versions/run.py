@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tests in the environment of an end, and the record of what they showed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .environment import Environment, installed
+from .failures import Failure, Outcome, by_package, read_report
+
+__all__ = ["merged", "run_tests"]
+
+_ALL = ("-m", "not maintainer")
+_FREE_THREADED = ("-m", "not slow and not torch and not jax and not maintainer")
+
+
+def run_tests(
+    environment: Environment, place: Path, end: str, only: str | None, free_threaded: bool = False
+) -> bool:
+    """Run pytest in the copy, print failures by package, and write place/result.json; whether all passed.
+
+    A run of some tests alone changes what the record says of them, if the packages are still the same.
+    """
+    python, tree, variables = environment
+    report, path = place / "junit.xml", place / "result.json"
+    report.unlink(missing_ok=True)
+    workers = os.environ.get("JOBS") or str(os.cpu_count() or 1)
+    command = [python, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += [*(_FREE_THREADED if free_threaded else _ALL), "-o", "junit_family=xunit1"]
+    command += [f"--junitxml={report}", *shlex.split(only or "")]
+    if free_threaded:
+        variables = {**variables, "PYTHON_GIL": "0"}
+    has = installed(python, tree)
+    versions = {"python": has["python"], **has["packages"]}
+    print(f"-- Python {has['python']}, {len(has['packages'])} packages: {place / 'lock.txt'}", flush=True)
+    status = subprocess.run(command, cwd=tree, env=variables, check=False).returncode
+    if not report.exists():
+        raise SystemExit(f"pytest wrote no report, status {status}")
+    outcome = read_report(report, has["imports"])
+    before = json.loads(path.read_text("utf-8")) if only and path.exists() else {}
+    record = merged(before, versions, outcome, only)
+    record |= {"end": end, "date": datetime.date.today().isoformat()}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    _show(record, outcome)
+    return status == 0
+
+
+def merged(
+    before: dict[str, Any], versions: dict[str, str], seen: Outcome, only: str | None
+) -> dict[str, Any]:
+    """The record after a run: what failed before and was not run now still counts, with the same versions."""
+    failures = list(seen.failures)
+    count, whole = len(seen.tests), only is None
+    if before and before["versions"] == versions:
+        run = set(seen.tests)
+        failures += [Failure(*each) for each in before["failures"] if each[0] not in run]
+        count, whole = before["count"], before["whole"]
+    return {
+        "versions": versions,
+        "count": count,
+        "whole": whole,
+        "failures": failures,
+        "skipped": seen.skipped,
+    }
+
+
+def _show(record: dict[str, Any], seen: Outcome) -> None:
+    for reason, count in sorted(seen.skipped.items()):
+        print(f"skipped {count}: {reason}")
+    print("-- failures by package")
+    print(*by_package(seen.failures), sep="\n")
+    skipped = sum(seen.skipped.values())
+    print(f"-- {len(seen.tests)} tests, {skipped} skipped, {len(seen.failures)} failed; in the record: "
+          f"{len(record['failures'])} of {record['count']} fail")  # fmt: skip

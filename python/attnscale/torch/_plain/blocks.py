@@ -56,7 +56,7 @@ def blocks_of(call: Arguments) -> BlockCall:
 
 def scales_of_rows(call: Arguments) -> Tensor:
     """The scale of each row, (..., heads, n_queries), in float64, of a law that is not of the distance."""
-    row_shape = call.row_extents[0]
+    row_shape = call.row_extents()[0]
     own = _without_amplitude(call)
     found = _scale(call, own, plan_rows(own), row_shape, torch.float64)
     return found.expand(*row_shape, 1)[..., 0]
@@ -86,7 +86,7 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
     given, call = call, _without_amplitude(call)
     plan = plan_rows(call)
     query, key, value = wide_rows(call)
-    row_shape, wide = call.row_extents[0], query.dtype
+    row_shape, wide = call.row_extents()[0], query.dtype
     visible = visible_of(call, row_shape, plan.begin, plan.end)
     factor = offset = None
     if plan.distances is not None and row_shape[-1] and visible.n_keys:

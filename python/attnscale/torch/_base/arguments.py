@@ -117,7 +117,7 @@ class Arguments(NamedTuple):
 
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
         """Shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
-        return row_extents(self[:3], self.layout, enable_gqa=self.enable_gqa)
+        return row_extents(self.tensors()[:3], self.layout, enable_gqa=self.enable_gqa)
 
     def is_softmax(self) -> bool:
         """Whether the normalizer is a softmax, with or without a sink, whose rows have a log-sum-exp."""
@@ -127,7 +127,7 @@ class Arguments(NamedTuple):
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
         tensors = [None if x is None else function(x) for x in self.tensors()]
-        return Arguments._make((*tensors, *self[N_TENSORS:]))
+        return Arguments(*tensors, *tuple(self)[N_TENSORS:])
 
     def arrays(self) -> tuple[Any, Any, Any]:
         query, key, value = self[:3]

@@ -50,7 +50,7 @@ def plan_rows(call: Arguments) -> RowPlan:
         law = laws.get(call.law) if call.law else None
         if law is None or not _reads_tensors(law, call):
             try:
-                return _read_shapes(call[N_TENSORS:], call.query.device, law, _shapes_of(call))
+                return _read_shapes(tuple(call)[N_TENSORS:], call.query.device, law, _shapes_of(call))
             except TypeError:  # an option without a hash, such as a list, which the reader refuses
                 pass
     if not (traced or call.query.is_meta):
@@ -232,7 +232,7 @@ def of_distance(law: str, *learned: str) -> tuple[bool, bool]:
 
 def _type(name: str, call: Arguments) -> torch.dtype:
     counts = name in ("begin", "end", "distances")
-    return torch.int64 if counts else wide_type(x.dtype for x in call[:3] if x is not None)
+    return torch.int64 if counts else wide_type(x.dtype for x in call.tensors()[:3] if x is not None)
 
 
 @torch.library.custom_op(

@@ -79,6 +79,8 @@ def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:
         return lock
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = _WITHOUT_TENSORS if free_threaded else tuple(project["project"]["optional-dependencies"])
+    if end == "yesterday":  # the kernels need a Triton that is newer than that of the oldest PyTorch
+        extras = tuple(extra for extra in extras if extra != "triton")
     wanted = dict.fromkeys(requirements(project, extras))
     (place / "direct.in").write_text("".join(f"{line}\n" for line in wanted))
     wheels = () if free_threaded else ("--only-binary", ":all:")  # some have no wheel for it yet

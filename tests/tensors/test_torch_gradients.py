@@ -224,7 +224,8 @@ def test_models_are_trained_as_with_their_own_attention(kind: str) -> None:
 
 def test_pytorchs_own_sample_inputs() -> None:
     """Samples of scaled_dot_product_attention: values, and gradients of all tensors that require one."""
-    pytest.importorskip("expecttest")  # which PyTorch's samples import
+    for package in ("expecttest", "setuptools"):  # which PyTorch's samples import
+        pytest.importorskip(package)
     from torch.testing._internal.common_methods_invocations import op_db
 
     name = "nn.functional.scaled_dot_product_attention"

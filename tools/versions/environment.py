@@ -51,7 +51,7 @@ class Environment(NamedTuple):
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[str]:
-    """What the package needs with these extras, and to be built; extras of its own are opened."""
+    """Packages that ours needs with these extras, and to be built; extras of its own are opened."""
     yield from project["build-system"]["requires"]
     yield from project["project"]["dependencies"]
     for extra in extras:
@@ -72,18 +72,19 @@ def _bare(names: Sequence[str]) -> list[str]:
     return [name.partition("==")[0] for name in names]
 
 
-def _resolve(uv: Sequence[str | Path], end: str, place: Path, python: Path, free_threaded: bool) -> Path:
+def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:
     """The file of exact versions; one that is there is kept."""
     lock = place / "lock.txt"
     if lock.exists():
         return lock
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = _WITHOUT_TENSORS if free_threaded else tuple(project["project"]["optional-dependencies"])
+    if end == "yesterday":  # the kernels need a Triton that is newer than that of the oldest PyTorch
+        extras = tuple(extra for extra in extras if extra != "triton")
     wanted = dict.fromkeys(requirements(project, extras))
     (place / "direct.in").write_text("".join(f"{line}\n" for line in wanted))
-    compile = (*uv, "pip", "compile", "-q", "--python", python, "--no-annotate")
-    if not free_threaded:  # there it would leave out what has no wheel yet
-        compile += ("--only-binary", ":all:")
+    wheels = () if free_threaded else ("--only-binary", ":all:")  # some have no wheel for it yet
+    compile = (program("uv"), "pip", "compile", "-q", "--python", python, "--no-annotate", *wheels)
     direct, part = place / "direct.txt", place / "lock.part"
     order = "lowest-direct" if end == "yesterday" else "highest"
     subprocess.run((*compile, "--resolution", order, place / "direct.in", "-o", direct), check=True)
@@ -124,28 +125,35 @@ def make_environment(
         if usr is None:
             raise SystemExit("no Debian with apt here to take the newest Python from: pass --python PATH")
         python = newest_python(usr)
-    uv = (program("uv"),)
     venv, tree = place / "venv", place / "tree"
     if not (venv / "bin" / "python").exists():
-        subprocess.run((*uv, "venv", "-q", "--python", python, venv), check=True)
-    lock = _resolve(uv, end, place, venv / "bin" / "python", free_threaded)
-    variables = _variables(venv, tree)
-    install = (*uv, "pip", "install", "--python", venv / "bin" / "python")
+        subprocess.run((program("uv"), "venv", "-q", "--python", python, venv), check=True)
+    environment = Environment(venv / "bin" / "python", tree, _variables(venv, tree))
+    lock = _resolve(end, place, environment.python, free_threaded)
+    install = (program("uv"), "pip", "install", "--python", environment.python)
     subprocess.run((*install, "-r", lock), check=True)
     _, alone = tools_of_tests((ROOT / "mk" / "tools.mk").read_text("utf-8"))
     if not free_threaded:
         peers = alone if end == "yesterday" else _bare(alone)
         subprocess.run((*install, "--no-deps", *_not_locked(peers, lock)), check=True)
     make_tree(None, tree)
-    defines = [
-        "ATTNSCALE_SIMD_LEVELS=",
-        "ATTNSCALE_EMULATE_BFLOAT16=ON",
-        *(header_options(usr) if usr else ()),
-    ]
+    _build(environment, header_options(usr) if usr else [])
+    return environment
+
+
+def _build(environment: Environment, headers: Sequence[str]) -> None:
+    """Build and install the copy with the kernels of all levels, as the Makefile does."""
+    defines = ("ATTNSCALE_SIMD_LEVELS=", "ATTNSCALE_EMULATE_BFLOAT16=ON", *headers)
     settings = [word for each in defines for word in ("-C", f"cmake.define.{each}")]
-    build = (*install, "--no-deps", "--no-build-isolation", "--reinstall-package", "attnscale", *settings)
-    subprocess.run((*build, "-e", tree), check=True, env=variables)
-    return Environment(venv / "bin" / "python", tree, variables)
+    install = (program("uv"), "pip", "install", "--python", environment.python, "--no-deps")
+    build: tuple[str | Path, ...] = (
+        *install,
+        "--no-build-isolation",
+        "--reinstall-package",
+        "attnscale",
+        *settings,
+    )
+    subprocess.run((*build, "-e", environment.tree), check=True, env=environment.variables)
 
 
 def _not_locked(names: Sequence[str], lock: Path) -> list[str]:
@@ -155,7 +163,7 @@ def _not_locked(names: Sequence[str], lock: Path) -> list[str]:
 
 
 def installed(python: Path, folder: Path) -> dict[str, Any]:
-    """What an interpreter has: its version, packages by name, and the package of each import."""
+    """Version of an interpreter, its packages by name, and the package of each import."""
     done = subprocess.run((python, "-c", _SEEN), cwd=folder, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

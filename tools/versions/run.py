@@ -13,10 +13,15 @@ from typing import Any
 
 from .environment import Environment, installed
 from .failures import Failure, Outcome, by_package, read_report
+from .table import rows
 
 __all__ = ["merged", "run_tests"]
 
 _ALL = ("-m", "not maintainer")
+#: What old packages say of newer ones that they call is no fault of ours; the usual run sees our own calls.
+_OLD = tuple(
+    f"-Wignore::{name}" for name in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+)
 _FREE_THREADED = ("-m", "not slow and not torch and not jax and not maintainer")
 
 
@@ -31,14 +36,26 @@ def run_tests(
     report, path = place / "junit.xml", place / "result.json"
     report.unlink(missing_ok=True)
     workers = os.environ.get("JOBS") or str(os.cpu_count() or 1)
-    command = [python, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile", "--no-loadscope-reorder"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        workers,
+        "--dist",
+        "loadfile",
+        "--no-loadscope-reorder",
+    ]
     command += [*(_FREE_THREADED if free_threaded else _ALL), "-o", "junit_family=xunit1"]
+    command += _OLD if end == "yesterday" else ()
     command += [f"--junitxml={report}", *shlex.split(only or "")]
     if free_threaded:
         variables = {**variables, "PYTHON_GIL": "0"}
     has = installed(python, tree)
     versions = {"python": has["python"], **has["packages"]}
-    print(f"-- Python {has['python']}, {len(has['packages'])} packages: {place / 'lock.txt'}", flush=True)
+    print(f"-- versions; all are in {place / 'lock.txt'}")
+    print(", ".join(f"{name} {versions[name]}" for name in rows() if name in versions), flush=True)
     status = subprocess.run(command, cwd=tree, env=variables, check=False).returncode
     if not report.exists():
         raise SystemExit(f"pytest wrote no report, status {status}")

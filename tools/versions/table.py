@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.mutants.tree import ROOT
 
-__all__ = ["PAGE", "names", "note", "read_table", "table", "write_table"]
+__all__ = ["PAGE", "note", "read_table", "rows", "table", "write_table"]
 
 PAGE = ROOT / "docs" / "installation.md"
 _MARKED = re.compile(r"(<!-- tested with: begin -->\n).*?(<!-- tested with: end -->)", re.DOTALL)
@@ -22,8 +22,9 @@ _EXTRAS = ("plot", "sweep", "torch", "jax")
 _MORE = ("triton", "scikit-learn", "pandas", "pybind11", "xsimd", "xtensor")
 
 
-def names(project: dict[str, Any]) -> list[str]:
-    """Rows of the table: Python, what users install, and what the build takes."""
+def rows() -> list[str]:
+    """Packages of the table: Python, what users install, and what the build takes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
     lines = [*project["project"]["dependencies"], *(line for extra in _EXTRAS for line in extras[extra])]
     bare = [re.split(r"[\[<>=~!; ]", line)[0].lower().replace("_", "-") for line in lines]
@@ -35,9 +36,9 @@ def read_table(page: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     marked = _MARKED.search(page)
     if marked is None:
         raise SystemExit('the page has no markers "tested with: begin" and "tested with: end"')
-    rows = re.findall(r"^\| ([\w-]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", marked[0], re.MULTILINE)
+    found = re.findall(r"^\| ([\w-]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", marked[0], re.MULTILINE)
     columns = dict[str, dict[str, str]]((column, {}) for column in _COLUMNS)
-    for name, *versions in rows:
+    for name, *versions in found:
         for column, version in zip(_COLUMNS, versions, strict=True):
             columns[column][name] = version.strip()
     return columns, dict(re.findall(r"^- ([a-z]+): (.*)$", marked[0], re.MULTILINE))
@@ -50,10 +51,10 @@ def note(record: dict[str, Any]) -> str:
     return f"{record['date']}, {record['count']} tests, failed: {failed or 'none'}"
 
 
-def table(rows: list[str], columns: dict[str, dict[str, str]], notes: dict[str, str]) -> str:
+def table(columns: dict[str, dict[str, str]], notes: dict[str, str]) -> str:
     """Lines of the table and of the notes; a package that an end does not have gets a dash."""
     lines = [f"| package | {' | '.join(_COLUMNS)} |", f"|{'---|' * (1 + len(_COLUMNS))}"]
-    for name in rows:
+    for name in rows():
         cells = (columns[column].get(name, "").partition("+")[0] or "-" for column in _COLUMNS)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", *(f"- {column}: {notes[column]}" for column in _COLUMNS if column in notes)]
@@ -70,7 +71,6 @@ def write_table(records: dict[str, Path], usual: dict[str, str], page: Path = PA
             record = json.loads(path.read_text("utf-8"))
             if record["whole"]:
                 columns[column], notes[column] = record["versions"], note(record)
-    rows = names(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8")))
-    written = table(rows, columns, notes)
+    written = table(columns, notes)
     page.write_text(_MARKED.sub(lambda found: found[1] + written + found[2], text), encoding="utf-8")
     return written

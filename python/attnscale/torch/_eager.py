@@ -169,7 +169,7 @@ def attend_now(
 
     `kept` adds what a backward pass starts from.
     """
-    learnable = call.tensors[: len(LEARNABLE)]
+    learnable = call.tensors()[: len(LEARNABLE)]
     if not torch.is_grad_enabled() or not _requires_grad(learnable):
         return attend_arrays(call, asked)
     names = tuple(dict.fromkeys(asked))
@@ -192,7 +192,7 @@ class _Attend(torch.autograd.Function):
     ) -> Any:
         (output, rows), asked, call = given
         ctx.form, ctx.asked, ctx.kept = call[N_TENSORS:], asked, [name for name in rows if name in KEPT]
-        ctx.save_for_backward(*call.tensors, output, *[rows[name] for name in ctx.kept])
+        ctx.save_for_backward(*call.tensors(), output, *[rows[name] for name in ctx.kept])
         ctx.set_materialize_grads(False)
         if counts := [rows[name] for name in asked if name not in DIFFERENTIABLE]:
             ctx.mark_non_differentiable(*counts)
@@ -227,4 +227,4 @@ def _differentiate(
     rows = (output, *of_kept, of_output, *given)
     if eager:
         return differentiate(call, rows, wanted)
-    return differentiate_as_operator(call.tensors, call[N_TENSORS:], rows, wanted)
+    return differentiate_as_operator(call.tensors(), call[N_TENSORS:], rows, wanted)

@@ -217,12 +217,12 @@ def _run(
     if any(name not in _OPTIONS for name in options):  # the compiler of PyTorch reads no signature
         check_known(function, options)
     call, backend = read_call(query, key, value, options), options.get("backend")
-    eager = backend in _CORE and is_eager(*call.tensors)
+    eager = backend in _CORE and is_eager(*call.tensors())
     if not eager and kernel_of(call, asked, backend) == "torch":
         return attend_in_blocks(call, asked)
     refuse_jit_trace()
     # The backward pass starts from the log-sum-exp, which costs nothing.
-    has_lse = torch.is_grad_enabled() and "lse" not in asked and call.is_softmax
+    has_lse = torch.is_grad_enabled() and "lse" not in asked and call.is_softmax()
     kept = (*asked, "lse") if has_lse else asked
     if eager:
         return attend_now(call, asked, kept)
@@ -241,7 +241,7 @@ def kernel_of(call: Arguments, asked: tuple[str, ...], backend: str | None) -> K
     plain operations of PyTorch, on any device.
     """
     device = call.query.device
-    check_one_device(device, *call.tensors)
+    check_one_device(device, *call.tensors())
     found = backend_of(device, backend, "triton")
     if found == "triton":
         from ._triton._support import obstacle  # the kernels' folder is for the calls that ask for it

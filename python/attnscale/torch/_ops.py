@@ -48,7 +48,7 @@ def filled(like: torch.Tensor, *found: torch.Tensor | None) -> tuple[torch.Tenso
 def attend(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """Return the output, then the statistics in the order of NAMES; an empty tensor where not requested."""
     call = Arguments.of(arguments)
-    check_on_cpu(*call.tensors)
+    check_on_cpu(*call.tensors())
     output, rows = attend_arrays(call, arguments[-1])
     return filled(call.query, output, *map(rows.get, NAMES))
 
@@ -66,7 +66,7 @@ def attend_arrays(
 @attend.register_fake
 def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
     call, asked = Arguments.of(arguments), arguments[-1]
-    rows, dtype = call.row_extents
+    rows, dtype = call.row_extents()
     new, output = call.query.new_empty, None
     if call.value is not None:
         shape = (*rows, call.value.shape[-1])
@@ -90,7 +90,7 @@ def _(*arguments: Any) -> tuple[torch.Tensor, ...]:
 def attend_backward(*arguments: Any) -> tuple[torch.Tensor, ...]:
     """Gradients of the tensors LEARNABLE; an empty tensor where not wanted."""
     call, wanted = Arguments.of(arguments), arguments[-1]
-    check_on_cpu(*call.tensors)
+    check_on_cpu(*call.tensors())
     return filled(call.query, *differentiate(call, arguments[_N_ARGUMENTS:-1], wanted))
 
 
@@ -104,7 +104,7 @@ def differentiate(
     """
     given = [None if x is None else array(x) for x in rows]
     n = 1 + len(KEPT)
-    of_tensors = zip(LEARNABLE, call.tensors, wanted, strict=False)
+    of_tensors = zip(LEARNABLE, call.tensors(), wanted, strict=False)
     if all(each is None for each in given[n:]):  # no output has a gradient
         return tuple(torch.zeros_like(x) if want else None for _, x, want in of_tensors)
     kept = {name: x for name, x in zip(KEPT, given[1:n], strict=True) if x is not None}
@@ -200,14 +200,14 @@ def row_weights(query: Tensor, key: Tensor, **options: Unpack[TensorOptions]) ->
 )
 def weights(*arguments: Any) -> Tensor:
     call = Arguments.of(arguments)
-    check_on_cpu(*call.tensors)
+    check_on_cpu(*call.tensors())
     return tensor(attention_weights(*call.arrays()[:2], **call.options()))
 
 
 @weights.register_fake
 def _(*arguments: Any) -> Tensor:
     call = Arguments.of(arguments)
-    rows, dtype = call.row_extents
+    rows, dtype = call.row_extents()
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return call.query.new_empty((*rows, call.key.shape[-2]), dtype=wide)
 

@@ -72,7 +72,7 @@ def attention_mass(
     >>> loss.backward()
     """
     call = _read(query, key, options)
-    n_keys, rows = key_count(call), call.row_extents[0]
+    n_keys, rows = key_count(call), call.row_extents()[0]
     wanted = torch.from_numpy(read_selected(on_cpu(selected), rows, n_keys, block_size)).to(query.device)
     with without_autocast(query.device):
         block = blocks_of(call)
@@ -191,7 +191,7 @@ def head_kinds(
 def _read(query: Tensor, key: Tensor, options: Mapping[str, Any]) -> Arguments:
     """Read a call without values, whose weights PyTorch computes for every backend."""
     call = read_call(query, key, None, options)
-    check_one_device(query.device, *call.tensors)
+    check_one_device(query.device, *call.tensors())
     backend_of(query.device, options.get("backend"))
     return call
 

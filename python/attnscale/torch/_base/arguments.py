@@ -69,7 +69,10 @@ class TensorOptions(TensorSelectionOptions, total=False):
 
 
 class Arguments(NamedTuple):
-    """Arguments of an operator: the tensors of a call, then its other options; "" stands for None."""
+    """Arguments of an operator: the tensors of a call, then its other options; "" stands for None.
+
+    The compiler of PyTorch 2.6 to 2.8 traces methods of a named tuple, but no property, slice or ``_make``.
+    """
 
     query: Tensor
     key: Tensor
@@ -104,22 +107,18 @@ class Arguments(NamedTuple):
         call = Arguments._make(arguments[: len(Arguments._fields)])
         return call._replace(learned=tuple(call.learned), lengths=tuple(call.lengths))
 
-    @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        return self[:N_TENSORS]
+        return tuple(self)[:N_TENSORS]
 
-    @property
     def hides(self) -> bool:
         """Whether options other than the mask may hide keys."""
         is_bounded = bool(self.alignment) or not self.offset is self.left is self.right is None
         return is_bounded or not self.key_lengths is self.document_ids is None
 
-    @property
     def row_extents(self) -> tuple[tuple[Any, ...], torch.dtype]:
         """Shape (..., heads, n_queries) of rows, and the common type of query, key and value."""
-        return row_extents(self[:3], self.layout, enable_gqa=self.enable_gqa)
+        return row_extents(self.tensors()[:3], self.layout, enable_gqa=self.enable_gqa)
 
-    @property
     def is_softmax(self) -> bool:
         """Whether the normalizer is a softmax, with or without a sink, whose rows have a log-sum-exp."""
         if self.sink is not None or self.normalizer == "softmax":
@@ -127,8 +126,8 @@ class Arguments(NamedTuple):
         return self.bias is None and self.alpha is None and _names_softmax(self.normalizer)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
-        tensors = [None if x is None else function(x) for x in self.tensors]
-        return Arguments._make((*tensors, *self[N_TENSORS:]))
+        tensors = [None if x is None else function(x) for x in self.tensors()]
+        return Arguments(*tensors, *tuple(self)[N_TENSORS:])
 
     def arrays(self) -> tuple[Any, Any, Any]:
         query, key, value = self[:3]
@@ -226,7 +225,7 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
     aligned = alignment_of(given("is_causal", False), given("causal"))
     seen = *aligned, *read_window(given("window")), given("enable_gqa", False)
     form = given("softcap"), name, given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
-    return Arguments._make((*learnable, lengths, documents, *of_scale, *seen, *form))
+    return Arguments(*learnable, lengths, documents, *of_scale, *seen, *form)
 
 
 def _integers(given: Any, query: Tensor) -> Tensor | None:

@@ -73,7 +73,7 @@ class _Fold(NamedTuple):
     def tensors(self, call: Arguments, in_dims: Any, wanted: Any) -> list[Tensor | None]:
         """All tensors of a call; those that need a gradient per sample are expanded, without a copy."""
         found: list[Tensor | None] = []
-        for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors, strict=False)):
+        for i, (name, x) in enumerate(zip(Arguments._fields, call.tensors(), strict=False)):
             expand = i < len(wanted) and bool(wanted[i])
             if x is None:
                 found.append(x)
@@ -105,7 +105,7 @@ class _Fold(NamedTuple):
 def attend_rule(call: Callable[..., Any], info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     """Rule of vmap of ``attend``: one call, unless tensors per head differ between samples."""
     given = Arguments.of(arguments)
-    if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors)]]):
+    if _has_heads_of_its_own(given, [dim is not None for dim in in_dims[: len(given.tensors())]]):
         return by_loop(call, info, in_dims, *arguments)
     fold = _Fold.of(info.batch_size, in_dims, given)
     tensors = fold.tensors(given, in_dims, ())
@@ -121,7 +121,7 @@ def attend_backward_rule(
 ) -> tuple[Any, Any]:
     """Rule of vmap of ``attend_backward``: gradients per sample, also of tensors that all samples share."""
     given, wanted = Arguments.of(arguments), arguments[-1]
-    n = len(given.tensors)
+    n = len(given.tensors())
     own = [dim is not None or want for dim, want in zip(in_dims[:n], [*wanted, False, False], strict=True)]
     if _has_heads_of_its_own(given, own):
         return by_loop(call, info, in_dims, *arguments)
@@ -129,7 +129,7 @@ def attend_backward_rule(
     start, end = len(given), len(arguments) - 1
     saved = [fold.result(arguments[i], in_dims[i]) for i in range(start, end)]
     found = call(*fold.tensors(given, in_dims, wanted), *arguments[n:start], *saved, wanted)
-    shapes = (_without(x, dim) for x, dim in zip(given.tensors, in_dims, strict=False))
+    shapes = (_without(x, dim) for x, dim in zip(given.tensors(), in_dims, strict=False))
     gradients = [
         x.reshape(info.batch_size, *shape) if want else x
         for x, shape, want in zip(found, shapes, wanted, strict=False)

@@ -33,7 +33,7 @@ def attend_in_blocks(call: Arguments, asked: tuple[str, ...]) -> tuple[Tensor | 
     with without_autocast(call.query.device):
         output, rows = _read(call, rule, asked).all_rows()
     if output is not None:
-        output = output.to(common_type([x.dtype for x in call[:3] if x is not None]))
+        output = output.to(common_type([x.dtype for x in call.tensors()[:3] if x is not None]))
         output = swap_heads(output, call.layout)
     return output, rows
 
@@ -56,7 +56,7 @@ def blocks_of(call: Arguments) -> BlockCall:
 
 def scales_of_rows(call: Arguments) -> Tensor:
     """The scale of each row, (..., heads, n_queries), in float64, of a law that is not of the distance."""
-    row_shape = call.row_extents[0]
+    row_shape = call.row_extents()[0]
     own = _without_amplitude(call)
     found = _scale(call, own, plan_rows(own), row_shape, torch.float64)
     return found.expand(*row_shape, 1)[..., 0]
@@ -86,22 +86,22 @@ def _read(call: Arguments, rule: Normalizer, asked: tuple[str, ...]) -> BlockCal
     given, call = call, _without_amplitude(call)
     plan = plan_rows(call)
     query, key, value = wide_rows(call)
-    row_shape, wide = call.row_extents[0], query.dtype
+    row_shape, wide = call.row_extents()[0], query.dtype
     visible = visible_of(call, row_shape, plan.begin, plan.end)
     factor = offset = None
     if plan.distances is not None and row_shape[-1] and visible.n_keys:
         factor, offset = _tables(call, plan, plan.distances, wide)
     query = query * _scale(given, call, plan, row_shape, wide)
-    scores = Scores(query, key, visible, row_shape, factor, offset, call.softcap)
     whole = factor is None and offset is None and (visible.mask is None or visible.mask.dtype == torch.bool)
-    scores = scores._replace(finite=whole and _is_finite(query, key, value))
+    finite = whole and _is_finite(query, key, value)
+    scores = Scores(query, key, visible, row_shape, factor, offset, call.softcap, finite=finite)
     return BlockCall(
         scores=scores,
         value=value,
         rule=rule,
         learnt=_learnt(call, rule, row_shape),
         asked=asked,
-        of_one_type={x.dtype for x in call[:3] if x is not None} == {wide},
+        of_one_type={x.dtype for x in (call.query, call.key, call.value) if x is not None} == {wide},
         is_causal=_is_causal(call),
     )
 
@@ -111,9 +111,14 @@ def _is_causal(call: Arguments) -> bool:
     return first and call.left is call.right is call.key_lengths is call.document_ids is None
 
 
+def _has_amplitude(call: Arguments) -> bool:
+    """Whether the factor of the law is all that is learned."""
+    return list(call.learned) == ["amplitude"]
+
+
 def _without_amplitude(call: Arguments) -> Arguments:
     """The call without its law's learned factor if nothing else is learned, so that it can be planned."""
-    if list(call.learned) != ["amplitude"]:
+    if not _has_amplitude(call):
         return call
     return call._replace(scale=None, law=_multiplied(call.law), learned=(), lengths=())
 
@@ -137,7 +142,7 @@ def _scale(
 ) -> Tensor:
     """The scale of each row, broadcastable to the query; `call` is `given` without its learned factor."""
     scale = _planned_scale(call, plan, row_shape).to(dtype)
-    return scale if given is call else scale * _amplitude(given, row_shape).to(dtype)
+    return scale * _amplitude(given, row_shape).to(dtype) if _has_amplitude(given) else scale
 
 
 def _planned_scale(call: Arguments, plan: RowPlan, row_shape: tuple[int, ...]) -> Tensor:

@@ -50,7 +50,7 @@ def plan_rows(call: Arguments) -> RowPlan:
         law = laws.get(call.law) if call.law else None
         if law is None or not _reads_tensors(law, call):
             try:
-                return _read_shapes(call[N_TENSORS:], call.query.device, law, _shapes_of(call))
+                return _read_shapes(tuple(call)[N_TENSORS:], call.query.device, law, _shapes_of(call))
             except TypeError:  # an option without a hash, such as a list, which the reader refuses
                 pass
     if not (traced or call.query.is_meta):
@@ -69,7 +69,7 @@ _Shapes = tuple[ShapeAndType, ShapeAndType, ShapeAndType | None, ShapeAndType | 
 
 def _has_no_small_tensors(call: Arguments) -> bool:
     """Whether all tensors besides query, key, value and mask are None."""
-    _, _, _, scale, _, *others = call.tensors
+    _, _, _, scale, _, *others = call.tensors()
     return scale is None and others.count(None) == len(others)
 
 
@@ -208,13 +208,13 @@ def _interval(plan: Plan, device: torch.device) -> tuple[Tensor | None, Tensor |
 
 def _extents(call: Arguments) -> tuple[tuple[Any, ...] | None, ...]:
     """Shapes of the tensors of an expanded plan; None for tensors that the plan does not have."""
-    rows, _ = call.row_extents
+    rows, _ = call.row_extents()
     of_law, has_bias = of_distance(call.law, *call.learned) if call.law else (False, False)
     tables = call.distance_scale is not None or call.distance_bias is not None
     by_distance = (*rows[:-1], rows[-1] + key_count(call) - 1)
     return (
-        rows if call.hides else None,
-        rows if call.hides else None,
+        rows if call.hides() else None,
+        rows if call.hides() else None,
         rows if call.scale is None or call.law else None,
         (len(call.learned), *rows) if call.learned else None,
         by_distance if of_law or tables else None,
@@ -232,7 +232,7 @@ def of_distance(law: str, *learned: str) -> tuple[bool, bool]:
 
 def _type(name: str, call: Arguments) -> torch.dtype:
     counts = name in ("begin", "end", "distances")
-    return torch.int64 if counts else wide_type(x.dtype for x in call[:3] if x is not None)
+    return torch.int64 if counts else wide_type(x.dtype for x in call.tensors()[:3] if x is not None)
 
 
 @torch.library.custom_op(

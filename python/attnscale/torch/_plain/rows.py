@@ -266,7 +266,7 @@ class BlockCall(NamedTuple):
     def _weights(self, start: int, stop: int, scores: Tensor, seen: Tensor | None) -> Weights:
         learnt = self.learnt
         if learnt.sink is not None and learnt.sink.ndim > 1 and learnt.sink.shape[-2] > 1:  # one for each row
-            learnt = learnt._replace(sink=learnt.sink[..., start:stop, :])
+            learnt = Learnt(learnt.sink[..., start:stop, :], learnt.bias, learnt.alpha)
         return weigh(self.rule, scores, seen, learnt)
 
 

@@ -63,7 +63,7 @@ def at_distances(table: Tensor, distances: Tensor) -> Tensor:
 
 def wide_rows(call: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
     """Query, key and value in the type of the arithmetic, with as many heads as the query."""
-    given = [x for x in call[:3] if x is not None]
+    given = [x for x in call.tensors()[:3] if x is not None]
     wide = wide_type([x.dtype for x in given])
     rows = [swap_heads(x, call.layout).to(wide) for x in given]
     if call.qk_norm:

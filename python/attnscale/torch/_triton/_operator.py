@@ -36,7 +36,7 @@ class Folding(NamedTuple):
 
     @staticmethod
     def of(call: Arguments) -> Folding:
-        return Folding(tuple(call.row_extents[0]), call.layout)
+        return Folding(tuple(call.row_extents()[0]), call.layout)
 
     @property
     def batch(self) -> tuple[int, ...]:

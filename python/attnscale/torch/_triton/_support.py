@@ -28,7 +28,7 @@ def obstacle(call: Arguments, asked: Iterable[str] = ()) -> str | None:
         return why_not
     if other := [name for name in asked if name in _NOT_HERE]:
         return f"{other[0]} is not in the kernels"
-    return None if call.is_softmax else "the normalizer is neither a softmax nor one with a sink"
+    return None if call.is_softmax() else "the normalizer is neither a softmax nor one with a sink"
 
 
 @cache
@@ -58,7 +58,7 @@ def _of_tensors(call: Arguments) -> str | None:
     widths = [x.shape[-1] for x in given]
     if max(widths) > _LARGEST:
         return f"head_dim and value_dim are at most {_LARGEST}, not {max(widths)}"
-    if 0 in (*call.row_extents[0], key_count(call), *widths):
+    if 0 in (*call.row_extents()[0], key_count(call), *widths):
         return "there is nothing to compute"
     return None
 

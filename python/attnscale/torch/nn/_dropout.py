@@ -217,7 +217,8 @@ class _DropoutCall(NamedTuple):
         if self.in_window is not None:
             mask = hidden_by(mask, self.in_window.of_rows(start, stop))
         options["attn_mask"] = hidden_by(mask, kept)
-        options |= {"softcap": self.options.get("softcap"), "enable_gqa": heads != key.shape[1]}
+        options["softcap"] = self.options.get("softcap")
+        options["enable_gqa"] = heads != key.shape[1]
         rows = attention_statistics(query, key, value, statistics=("lse",), **options)
         # Share of the row's weight on the kept keys; 0, not NaN, for a row without visible keys.
         share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor

@@ -205,7 +205,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         # Added keys, which every query sees, go first if is_causal: a causal query sees the first keys.
         k, v, mask = _extend(k, v, mask, more, in_front=is_causal)
         options = {"scale": self._scale(), "normalizer": self.normalizer, "attn_mask": mask}
-        options |= {"causal": len(more) if is_causal else None, "backend": self.backend}
+        # One by one: the compiler of PyTorch 2.6 joins no dictionaries.
+        options["causal"] = len(more) if is_causal else None
+        options["backend"] = self.backend
         dropout = Dropout.draw(self.dropout) if self.training and self.dropout else None
         output = self.out_proj(self._join(self._attend(q, k, v, dropout, options), batched))
         if not need_weights:

@@ -43,10 +43,12 @@ FIRST_WORDS = (
     ("python -c 'import attnscale as at; print(at.attention([[0.0]], [[1.0]], [[2.0]]))'", 0, "[[2.]]"),
     ("python -c 'import attnscale.torch'", 1, "pip install torch"),
 )  # fmt: skip
-#: The shell of a mount namespace: the folder of a system gets what a process expects, and is entered.
-ENTER = (
-    'for each in proc dev; do mkdir -p "$1/$each"; mount --rbind "/$each" "$1/$each"; done; exec chroot "$@"'
-)
+#: Words for the shell of a mount namespace: a folder of a system gets what a process expects, and is entered.
+ENTER = """
+for each in proc dev; do mkdir -p "$1/$each"; mount --rbind "/$each" "$1/$each"; done
+export HOME=/rehearsal TMPDIR=/rehearsal PYTHONPATH=/rehearsal/site-packages
+exec chroot "$@"
+"""
 
 
 def main() -> None:
@@ -167,23 +169,24 @@ def rehearse_unpacked(root: Path, dist: Path) -> dict[str, str]:
     print(f"\n-- {root.name}, in a chroot", flush=True)
     version = root.name.removeprefix("python")
     choose = ["--python-version", version, "--implementation", "cp", "--abi", f"cp{version.replace('.', '')}"]
-    for glibc in ("2_17", "2_27", "2_28"):  # pip takes a wheel for each that is named alone
+    for glibc in ("2_17", "2_27", "2_28"):  # pip takes no older one along
         choose += ["--platform", f"manylinux_{glibc}_x86_64"]
     choose += ["--platform", "manylinux2014_x86_64"]
-    wheel = download(Path(sys.executable), dist, WORK / root.name / "wheels", *choose)
+    python = WORK / "python-0" / "venv" / "bin" / "python"  # Debian's own has no pip
+    wheel = download(python, dist, WORK / root.name / "wheels", *choose)
     folder = root / "rehearsal"
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "tmp").mkdir(parents=True)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index"]
-    pip += ["--only-binary=:all:", "--find-links", wheel.parent, "--target", folder / "site-packages"]
-    run([*pip, *choose, f"{wheel}[plot]"], folder, "/usr/bin")
+    folder.mkdir()
+    for each in wheel.parent.glob("*.whl"):  # pip installs for its own Python
+        with zipfile.ZipFile(each) as archive:
+            archive.extractall(folder / "site-packages")
     for page in (CHECK, README):
         shutil.copy(page, folder)
-    for line in (f"{CHECK.name} {README.name}", "-m attnscale info", "-m attnscale demo"):
+    check = f"/rehearsal/{CHECK.name} /rehearsal/{README.name}"
+    for line in (check, "-m attnscale info", "-m attnscale demo"):
         print(f"  $ {root.name} {line}", flush=True)
-        inside = 'cd /rehearsal; export PYTHONPATH=/rehearsal/site-packages TMPDIR=/rehearsal/tmp; exec "$@"'
-        python = ["/bin/sh", "-c", inside, "-", f"/usr/bin/{root.name}", *line.split()]
-        run(["/bin/sh", "-ec", ENTER, "-", root, *python], folder, "/usr/sbin:/usr/bin:/sbin:/bin")
+        entered = ["/bin/sh", "-ec", ENTER, "-", root, f"/usr/bin/{root.name}", *line.split()]
+        run(entered, folder, "/usr/sbin:/usr/bin:/sbin:/bin")
     return {wheel.name: "README's sixty seconds, info, demo"}
 
 

@@ -68,10 +68,6 @@ build/vision: $(STAMPS)/tools
 	@rm -rf $@
 	@$(PIP_INSTALL) --no-deps --target $@ $(VISION)
 
-build/xsimd-14.1: scripts/fetch-xsimd14 $(STAMPS)/venv
-	scripts/fetch-xsimd14 $(BIN)/python $@
-	@touch $@
-
 # Only the header libraries of the system: cross-compilers must not see the rest of /usr/include.
 build/headers:
 	@mkdir -p $@

@@ -123,11 +123,12 @@ def test_a_triton_that_is_missing_or_old_is_a_reason(monkeypatch: pytest.MonkeyP
 
 KERNELS = ("attend_rows", "gradients_of_queries", "gradients_of_keys")
 HEAD_DIMS = {"80": 64, "90": 128, "100": 128, "gfx942": 64}
-#: By the version of Triton, the most loads and stores of the stack in a loop of several hundred instructions;
-#: for gfx942 the registers of the whole kernel that did not fit, of which one configuration has many.
+#: By the version of Triton, the most loads and stores of the stack in a loop of several hundred instructions,
+#: in any configuration and in the best one of each kernel; for gfx942 the registers of the whole kernel that
+#: did not fit.
 SPILLS = {
-    "3.7.1": {"80": 8, "90": 8, "100": 0, "gfx942": 258},
-    "3.9.0": {"80": 8, "90": 8, "100": 0, "gfx942": 258},
+    "3.7.1": {"80": (8, 8), "90": (8, 8), "100": (0, 0), "gfx942": (258, 8)},
+    "3.9.0": {"80": (8, 4), "90": (15, 10), "100": (0, 0), "gfx942": (383, 0)},
 }
 
 
@@ -136,9 +137,10 @@ SPILLS = {
 def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str) -> None:
     if (found := version("triton")) not in SPILLS:
         pytest.skip(f"spills are known of Triton {' and '.join(SPILLS)}, not of {found}")
-    most = SPILLS[found][architecture]
+    most, most_of_best = SPILLS[found][architecture]
     script = Path(__file__).parent / "triton_static.py"
-    command = [sys.executable, str(script), architecture, str(HEAD_DIMS[architecture])]
+    strict = ("-W", "error:TRITON_DEFAULT_FP_FUSION")
+    command = [sys.executable, *strict, str(script), architecture, str(HEAD_DIMS[architecture])]
     compiling = os.environ | {"TRITON_INTERPRET": "0"}  # the process of the interpreted cases may still run
     text = subprocess.run(command, env=compiling, capture_output=True, text=True, check=True).stdout
     lines = [json.loads(line) for line in text.splitlines()]
@@ -146,4 +148,4 @@ def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str) 
     for each in lines:
         assert each["spills"] <= most, each
     best = {kernel: min(x["spills"] for x in lines if x["kernel"] == kernel) for kernel in KERNELS}
-    assert max(best.values()) <= 8, best
+    assert max(best.values()) <= most_of_best, best

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 r"""Speed of the variants beside other packages that compute the same on a CPU.
 
-    pip install . -r packaging/requirements-torch.txt
+    pip install . "torch==2.13.0"
     pip install --no-deps performer-pytorch local-attention linformer linear-attention-transformer einops \
         axial-positional-embedding hyper-connections product-key-memory colt5-attention
     python benchmarks/variant_peers.py --n 4096 16384

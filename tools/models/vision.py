@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Models of timm and torchvision with random weights, watched beside an oracle of plain torch.
 
-A process of its own runs this: ``python -m tools.models.vision FOLDER``, where FOLDER holds the two packages:
+A process of its own runs this: ``python -m tools.models.vision FOLDER``, where FOLDER holds the two packages.
+The build of torchvision that the package index has is for GPUs, and its operators do not load with a PyTorch
+for CPUs. Nothing here calls them, but torchvision says how they would look, so they have to have names; and
 transformers, once it finds torchvision, imports it.
 """
 
@@ -51,6 +53,14 @@ WRITTEN_OUT = (
     "coatnet_nano_rw_224",
     "crossvit_tiny_240",
 )
+
+
+def name_operators() -> Any:
+    """Names for torchvision's operators, where its build does not fit that of PyTorch; to be kept alive."""
+    names = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        names.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return names
 
 
 def models() -> Iterator[tuple[str, Any, int]]:
@@ -103,10 +113,12 @@ def compared(model: Any, size: int) -> dict[str, Any]:
 def main() -> None:
     """Print one line of JSON for each model."""
     sys.path.append(sys.argv[1])
+    kept = name_operators()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     for name, model, size in models():
         print(json.dumps({"name": name, **compared(model, size)}), flush=True)
+    del kept
 
 
 if __name__ == "__main__":

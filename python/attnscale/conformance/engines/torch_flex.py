@@ -102,7 +102,7 @@ FLEX = Engine(
     name="torch-flex",
     call="torch.nn.attention.flex_attention.flex_attention",
     package="torch",
-    run_with="2.15.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend,
     notes="Not compiled. What hides is a block mask of a function; float masks and the soft-cap are a score "
     "function, the cap first.",

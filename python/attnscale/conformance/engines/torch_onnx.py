@@ -43,7 +43,7 @@ ONNX = Engine(
     name="torch-onnx",
     call="torch.onnx.ops.attention",
     package="torch",
-    run_with="2.15.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend,
     notes="Scores are the first mode of the output qk_matmul_output.",
 )

@@ -55,7 +55,7 @@ test: ## before each commit: C++ tests at every SIMD level, then pytest; ALL=1 r
 
 # C++ steps run beside Python steps: alone, each leaves a core idle for a fifth of the time. Tools that both need are
 # installed before. The log of the C++ steps is printed at the end.
-CHECK_TOOLS := $(STAMPS)/tools $(addprefix $(STAMPS)/system-,build test clang lint neon browser) build/xsimd-14.1 \
+CHECK_TOOLS := $(STAMPS)/tools $(addprefix $(STAMPS)/system-,build test clang lint neon browser) build/xsimd-newest \
   build/headers build/vision
 CHECK_CPP := lint-cpp test-clang test-shared test-asan test-neon
 CHECK_PYTHON := lint-python lint-workflows test-levels wasm test-rest

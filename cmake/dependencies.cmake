@@ -7,8 +7,8 @@
 
 include(FetchContent)
 
-set(xsimd_archive https://github.com/xtensor-stack/xsimd/archive/14.1.0.tar.gz)
-set(xsimd_sha256 8da77b66214e73565f6111ba494322c853552b7b40cff69779b42e2100eed16f)
+set(xsimd_archive https://github.com/xtensor-stack/xsimd/archive/14.3.0.tar.gz)
+set(xsimd_sha256 b3d50e7a73fbf4642ceef30131c93414901d69eee41c2a5302db650b03e2c792)
 set(xsimd_probe xsimd/xsimd.hpp)
 set(xsimd_names "libxsimd-dev (Debian), xsimd (conda-forge), xsimd (Homebrew)")
 

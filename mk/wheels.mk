@@ -15,11 +15,11 @@ $(WHEEL_TOOLS)/ready: packaging/wheel-tools.txt scripts/make-venv scripts/system
 	@touch $@
 
 # Built only if missing; `make wasm` always builds it, and its tests.
-$(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers
+$(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-newest build/headers
 	$(call say,the core in WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py
 
-wasm: $(WHEEL_TOOLS)/ready build/xsimd-14.1 build/headers ## the core as a WebAssembly module (in check)
+wasm: $(WHEEL_TOOLS)/ready build/xsimd-newest build/headers ## the core as a WebAssembly module (in check)
 	$(call say,the core in WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py --tests
 
@@ -47,7 +47,7 @@ check-ports: $(WHEEL_TOOLS)/ready $(STAMPS)/system-ports ## link the library for
 	$(call say,the library for macOS on arm64 and Windows on x86-64: compiled and linked$(comma) and what can run is run)
 	$(WHEEL_TOOLS)/bin/python packaging/check_ports.py
 
-build/arm64 build/musl $(LATER): build/%: packaging/unpack-packages
+build/arm64 build/musl build/xsimd-newest $(LATER): build/%: packaging/unpack-packages
 	packaging/unpack-packages $* $@
 
 # What a first user types, in empty environments without network, from the files of dist alone.

@@ -37,7 +37,7 @@ def build(*, tests: bool = False) -> Path:
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
         "ATTNSCALE_BUILD_TESTS": "OFF",
         "ATTNSCALE_KERNEL_OPTIONS": "-Os",  # as fast as -O2 here
-        "ATTNSCALE_XSIMD_INCLUDE_DIR": str(ROOT / "build" / "xsimd-14.1"),
+        "ATTNSCALE_XSIMD_INCLUDE_DIR": str(ROOT / "build" / "xsimd-newest" / "usr" / "include"),
     }
     defines |= {f"ATTNSCALE_{name}_INCLUDE_DIR": str(headers) for name in ("XTL", "XTENSOR", "DOCTEST")}
     cmake(ROOT, FOLDER, defines, variables())

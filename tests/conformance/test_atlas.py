@@ -76,6 +76,32 @@ def test_releases_are_compared(tmp_path: Path) -> None:
     assert f"- {name} 0.0 → {version}: *The call again* second call: differs → same bits." in page(changed)
 
 
+def test_a_release_that_refuses_is_a_change() -> None:
+    changed = copy.deepcopy(KEPT)
+    name, each = next(iter(changed["engines"].items()))
+    version, answers = [*each["releases"].items()][-1]
+    after = copy.deepcopy(answers) | {"second_call": {"says": "refused: it is the last", "surprising": False}}
+    each["releases"] = {"0.0": answers, version: after}
+    assert f"- {name} 0.0 → {version}: *The call again* second call: same bits → refused." in page(changed)
+
+
+#: Questions whose answers differ between the releases of PyTorch that were run.
+DIFFER = ("mask_and_causal", "emptied_jointly")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["torch", "torch-onnx"])
+def test_the_installed_pytorch_gives_its_own_answers(name: str) -> None:
+    engine, releases = at.conformance.engines.find_engine(name), ENGINES[name]["releases"]
+    assert engine.run_with == ", ".join(releases)
+    if engine.installed not in releases:
+        pytest.skip(f"answers are kept of PyTorch {engine.run_with}, not of {engine.installed}")
+    found = at.conformance.ask(engine, names=DIFFER)
+    assert {x: each.says for x, each in found.items()} == {
+        x: releases[engine.installed][x]["says"] for x in DIFFER
+    }
+
+
 @pytest.mark.torch
 def test_the_answers_of_a_process_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The process of the engine writes what `ask` finds."""

@@ -320,6 +320,9 @@ def gradients(model: Any, x: Any) -> Any:
 TRANSFORMS = (mapped, mapped_over_parameters, derived, gradients)
 
 
+# Warnings of PyTorch 2.15 about the model's own call: vmap of the fused operator, and the jvp of the softmax.
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 @pytest.mark.parametrize("kind", [Written, WithFused], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
     "transform", [mapped, mapped_over_parameters, derived, gradients], ids=lambda f: f.__name__

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -114,23 +115,30 @@ def test_calls_that_the_kernels_do_not_serve_have_a_reason(why: str, make: Calla
 # ---- compiled for GPUs that are not here --------------------------------------------------------
 
 KERNELS = ("attend_rows", "gradients_of_queries", "gradients_of_keys")
-#: Head dimension, and by the pinned Triton the most loads and stores of the stack in a loop of several
-#: hundred instructions; for gfx942 the registers of the whole kernel that did not fit, of which one
-#: configuration has many.
-COMPILED = {"80": (64, 8), "90": (128, 8), "100": (128, 0), "gfx942": (64, 258)}
+HEAD_DIMS = {"80": 64, "90": 128, "100": 128, "gfx942": 64}
+#: By the version of Triton, the most loads and stores of the stack in a loop of several hundred instructions,
+#: in any configuration and in the best one of each kernel; for gfx942 the registers of the whole kernel that
+#: did not fit.
+SPILLS = {
+    "3.7.1": {"80": (8, 8), "90": (8, 8), "100": (0, 0), "gfx942": (258, 8)},
+    "3.9.0": {"80": (8, 4), "90": (15, 10), "100": (0, 0), "gfx942": (383, 0)},
+}
 
 
 @pytest.mark.maintainer  # a minute: three kernels in several configurations, for each architecture
-@pytest.mark.parametrize("architecture", COMPILED)
+@pytest.mark.parametrize("architecture", HEAD_DIMS)
 def test_loops_of_full_tiles_keep_their_numbers_in_registers(architecture: str) -> None:
-    head_dim, most = COMPILED[architecture]
+    if (found := version("triton")) not in SPILLS:
+        pytest.skip(f"spills are known of Triton {' and '.join(SPILLS)}, not of {found}")
+    most, most_of_best = SPILLS[found][architecture]
     script = Path(__file__).parent / "triton_static.py"
-    command = [sys.executable, str(script), architecture, str(head_dim)]
+    strict = ("-W", "error:TRITON_DEFAULT_FP_FUSION")
+    command = [sys.executable, *strict, str(script), architecture, str(HEAD_DIMS[architecture])]
     compiling = os.environ | {"TRITON_INTERPRET": "0"}  # the process of the interpreted cases may still run
     text = subprocess.run(command, env=compiling, capture_output=True, text=True, check=True).stdout
-    found = [json.loads(line) for line in text.splitlines()]
-    assert {each["kernel"] for each in found} == {*KERNELS}
-    for each in found:
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert {each["kernel"] for each in lines} == {*KERNELS}
+    for each in lines:
         assert each["spills"] <= most, each
-    best = {kernel: min(x["spills"] for x in found if x["kernel"] == kernel) for kernel in KERNELS}
-    assert max(best.values()) <= 8, best
+    best = {kernel: min(x["spills"] for x in lines if x["kernel"] == kernel) for kernel in KERNELS}
+    assert max(best.values()) <= most_of_best, best

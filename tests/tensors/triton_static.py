@@ -99,6 +99,7 @@ def main(architecture: str, head_dim: int, *chosen: str) -> None:
                 num_warps=each.warps,
                 num_stages=each.stages,
                 **sizes,
+                **_launch.OPTIONS,
             )
             found = {"kernel": kernel.__name__, "configuration": list(each), "shared": made.metadata.shared}
             print(json.dumps(found | figures(made)), flush=True)

@@ -184,7 +184,7 @@ class _Atlas:
             yield "One release of each engine was run.\n"
         same = []
         for name, ((old, before), (new, after)) in several.items():
-            pairs = {x: (_plain(before.get(x)), _plain(after.get(x))) for x in self.questions}
+            pairs = {x: (_plain(before.get(x)), _later(after.get(x))) for x in self.questions}
             found = {x: pair for x, pair in pairs.items() if len(set(pair)) > 1 and "–" not in pair}
             if found:
                 yield f"- {name} {old} → {new}: {self._by_subject(found)}."
@@ -213,6 +213,11 @@ def _plain(answer: Mapping[str, Any] | None) -> str:
     if says == "none" or says.startswith("refused"):
         return "–"
     return "raises" if says.startswith("error") else says
+
+
+def _later(answer: Mapping[str, Any] | None) -> str:
+    """An answer of a later release, which may refuse what the earlier one answered."""
+    return "refused" if answer is not None and answer["says"].startswith("refused") else _plain(answer)
 
 
 def _cell(answer: Mapping[str, Any] | None) -> str:

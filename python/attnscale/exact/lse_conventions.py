@@ -146,9 +146,9 @@ _ENGINES = {
     "flash_attention_3": _Known(
         LseConvention(), "Dao-AILab/flash-attention discussion 2112; vLLM, triton_merge_attn_states.py"
     ),
-    "flex_attention": _Known(LseConvention(), "torch 2.13.0, AuxRequest(lse=True); measured on the CPU"),
+    "flex_attention": _Known(LseConvention(), "torch 2.15.0, AuxRequest(lse=True); measured on the CPU"),
     "torch_sdpa_cpu": _Known(
-        LseConvention(empty=0.0), "torch 2.13.0, _scaled_dot_product_flash_attention_for_cpu; measured"
+        LseConvention(empty=0.0), "torch 2.15.0, _scaled_dot_product_flash_attention_for_cpu; measured"
     ),
     "jax": _Known(
         LseConvention(empty=float(np.float32(-0.7) * np.finfo(np.float32).max)),

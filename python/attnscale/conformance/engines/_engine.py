@@ -25,7 +25,7 @@ class Engine:
     package : str
         Distribution whose version counts.
     run_with : str
-        Version of the package with which the adapter was last run.
+        Version of the package with which the adapter was last run, or several: "2.13.0, 2.15.0".
     attend : callable
         The adapter: ``attend(query, key, value, **options)``.
     requirements : tuple of str
@@ -60,7 +60,7 @@ class Engine:
 
     def need(self) -> None:
         """Raise ModuleNotFoundError if the package is absent, and ImportError if it is too old."""
-        with_ = " ".join(self.requirements) or f"{self.package}=={self.run_with}"
+        with_ = " ".join(self.requirements) or f"{self.package}=={self.run_with.rpartition(', ')[2]}"
         if self.installed is None:
             raise ModuleNotFoundError(f"the engine {self.name!r} needs {self.package}: pip install {with_}")
         if self.uses and not _is_there(self.uses):

@@ -37,7 +37,7 @@ CAUSAL_BIAS = Engine(
     name="torch-causal-bias",
     call="torch.nn.attention.bias.causal_lower_right, causal_upper_left",
     package="torch",
-    run_with="2.13.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend,
     notes="Only calls with a causal mask.",
 )

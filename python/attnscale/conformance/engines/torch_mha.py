@@ -60,7 +60,7 @@ MHA = Engine(
     name="torch-mha",
     call="torch.nn.MultiheadAttention, need_weights=True",
     package="torch",
-    run_with="2.13.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend,
     notes="Projections are identities; boolean masks are inverted, since True hides here; "
     "a causal mask is given with is_causal.",
@@ -70,7 +70,7 @@ MHA_FUSED = Engine(
     name="torch-mha-fused",
     call="torch.nn.MultiheadAttention, need_weights=False",
     package="torch",
-    run_with="2.13.0",
+    run_with="2.13.0, 2.15.0",
     attend=partial(_attend, weights=False),
     notes=MHA.notes,
 )

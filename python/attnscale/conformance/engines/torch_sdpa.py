@@ -65,7 +65,7 @@ TORCH = Engine(
     name="torch",
     call="torch.nn.functional.scaled_dot_product_attention",
     package="torch",
-    run_with="2.13.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend,
     refusals=("Explicit attn_mask should not be set when is_causal=True",),
 )
@@ -74,7 +74,7 @@ FUSED = Engine(
     name="torch-fused",
     call="torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
     package="torch",
-    run_with="2.13.0",
+    run_with="2.13.0, 2.15.0",
     attend=_attend_fused,
     notes="The private operator below scaled_dot_product_attention; the only one that returns its lse.",
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private names of PyTorch that the package uses; PyTorch 2.13 has all of them, and was tested.
+"""Private names of PyTorch that the package uses; PyTorch 2.13 and 2.15 have all of them.
 
 No other module reads a private name of PyTorch. A test lists the names that a version lacks.
 """

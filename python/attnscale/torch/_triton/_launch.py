@@ -18,6 +18,8 @@ from ._problem import Problem
 
 #: Whether Triton interprets the kernels, on CPU tensors with NumPy.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
+#: Options of the compiler: a product and its sum are one instruction. Triton 3.9 says that its default changes.
+OPTIONS = {"enable_fp_fusion": True}
 
 
 class Configuration(NamedTuple):
@@ -48,7 +50,7 @@ def launch(
     if INTERPRETED:
         kernel[grid](*arguments, **sizes, BLOCK_M=16, BLOCK_N=16)
     else:
-        tuned(kernel, tuple(configurations))[grid](*arguments, **sizes)
+        tuned(kernel, tuple(configurations))[grid](*arguments, **sizes, **OPTIONS)
 
 
 @cache

@@ -104,7 +104,7 @@ def test_the_pages_are_short() -> None:
     words = {path.stem: path.read_text(encoding="utf-8").split() for path in PAGES.glob("*.md")}
     counted = {name: sum(bool(re.search(r"\w", each)) for each in found) for name, found in words.items()}
     assert counted.pop("dependencies") <= 1900  # a table to look things up in
-    assert sum(counted.values()) <= 1900
+    assert sum(counted.values()) <= 2000
     assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split()) <= 500
 
 

@@ -73,7 +73,7 @@ def of_scripts() -> Iterator[str]:
     groups = read("scripts/system-packages").partition("declare -A packages=(")[2].partition("\n)")[0]
     yield from " ".join(re.findall(r'"(.*)"', groups)).split()
     for words in re.findall(r"packages=\(([^)]*)\)", read("packaging/unpack-packages")):
-        yield from words.split()
+        yield from packages(words)
     yield from re.findall(r"^ *attnscale_require\((\w+) ", read("cmake/dependencies.cmake"), re.M)
 
 
@@ -88,7 +88,7 @@ def of_hosts() -> Iterator[str]:
 
 
 def rows() -> dict[str, str]:
-    """What each name is needed for, by the first table of the page."""
+    """Names of the first table of the page, with the need that it states for each."""
     table = read("docs/contributing/dependencies.md").partition("\n## Written here")[0]
     found: dict[str, str] = {}
     for line in table.splitlines():

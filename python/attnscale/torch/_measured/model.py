@@ -206,8 +206,12 @@ class Measurement:
             if not bool(x.isfinite().all()):
                 found.notes.append(f"queries or keys are not finite at position {position}")
                 continue
+            heads = _heads(x, call, side is found.query)
+            if len(heads) != len(side.origins):
+                found.notes.append(f"at position {position} its queries and keys have other heads")
+                return
             samples = []
-            for head, origin in zip(_heads(x, call, side is found.query), side.origins, strict=True):
+            for head, origin in zip(heads, side.origins, strict=True):
                 before = origin.values(kept)
                 if before is None:
                     found.notes.append(f"at position {position} other modules make its queries and keys")

@@ -50,7 +50,6 @@ class Dropout(NamedTuple):
             raise ValueError(f"dropout must be between 0 and 1, got {p}")
         return Dropout(p, torch.randint(2**63 - 1, (2,), device="cpu"))
 
-    @property
     def factor(self) -> float:
         return 1.0 / (1.0 - self.p) if self.p < 1 else 0.0
 
@@ -75,7 +74,7 @@ class Dropout(NamedTuple):
         """The whole matrix of weights (..., heads, n_queries, n_keys) after dropout."""
         batch, heads, n_queries, n_keys = weights[(None,) * (4 - weights.dim())].shape
         mask = self.kept((0, batch), heads, (0, n_queries, n_queries), n_keys, weights.device)
-        return weights * mask.view(weights.shape) * self.factor
+        return weights * mask.view(weights.shape) * self.factor()
 
 
 @torch.library.custom_op("attnscale::dropout_kept", mutates_args=(), device_types="cpu")
@@ -212,7 +211,7 @@ class _DropoutCall(NamedTuple):
         extents = (first, past), heads, (start, stop, n_queries), key.shape[-2]
         kept = self.dropout.kept(*extents, key.device)
         if lse is None:
-            weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor
+            weights = row_weights(query, key, attn_mask=mask, **options) * kept * self.dropout.factor()
             return weights.to(value.dtype) @ value
         if self.in_window is not None:
             mask = hidden_by(mask, self.in_window.of_rows(start, stop))
@@ -221,7 +220,7 @@ class _DropoutCall(NamedTuple):
         options["enable_gqa"] = heads != key.shape[1]
         rows = attention_statistics(query, key, value, statistics=("lse",), **options)
         # Share of the row's weight on the kept keys; 0, not NaN, for a row without visible keys.
-        share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor
+        share = (rows.lse - lse).masked_fill(lse == -torch.inf, -torch.inf).exp() * self.dropout.factor()
         return (rows.output * share[..., None]).to(rows.output.dtype)
 
 

@@ -39,6 +39,11 @@ def test_an_exception_names_its_package_where_no_frame_does() -> None:
     assert fault("tests/a.py:3: E", "E   attnscale._base.checks.SomeError: no") == failures.OURS
 
 
+def test_a_header_in_the_words_of_a_compiler_names_its_package() -> None:
+    said = "E   AssertionError: In file included from /v/lib/python3.15/site-packages/numpy/a/b.h:19,"
+    assert fault("tests/a.py:3: E", said) == "numpy"
+
+
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a.test_a" name="test_x[1]" file="tests/a/test_a.py"/>
 <testcase classname="tests.a.test_a.TestC" name="test_y" file="tests/a/test_a.py">

@@ -22,6 +22,7 @@ __all__ = ["Environment", "installed", "make_environment", "requirements", "tool
 
 #: Extras of a free-threaded Python: PyTorch and JAX are left out.
 _WITHOUT_TENSORS = ("test",)
+_PINNED = ("cibuildwheel==",)
 _SEEN = """import json, importlib.metadata as m, platform, sys, sysconfig, attnscale
 config = attnscale.show_config()
 print(json.dumps({
@@ -69,7 +70,8 @@ def tools_of_tests(text: str) -> tuple[list[str], list[str]]:
 
 
 def _bare(names: Sequence[str]) -> list[str]:
-    return [name.partition("==")[0] for name in names]
+    """Names without versions, other than those whose version a workflow has, too."""
+    return [name if name.startswith(_PINNED) else name.partition("==")[0] for name in names]
 
 
 def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:

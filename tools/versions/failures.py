@@ -19,6 +19,7 @@ _HARNESS = {"_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis"}
 _FRAME = re.compile(
     r'^(?:E +)?(?:([^\s:][^\n:]*\.pyx?):\d+: |\s*File "([^"\n]+\.pyx?)", line )', re.MULTILINE
 )
+_FILE = re.compile(r"site-packages/(\w+)/")
 _KIND = re.compile(r"^E +([A-Za-z_]\w*)(?:\.\w+)*\.\w*(?:Error|Warning|Exception)\b", re.MULTILINE)
 
 
@@ -60,7 +61,7 @@ def _package_of(path: str) -> str | None:
 
 
 def package_at_fault(text: str, packages: Mapping[str, str]) -> str:
-    """The package of the innermost frame that is not ours, else that of the exception.
+    """The package of the innermost frame that is not ours, else of the exception, else of a file in the text.
 
     The standard library is named only where no other package has a part: most often it is called wrongly.
 
@@ -75,7 +76,8 @@ def package_at_fault(text: str, packages: Mapping[str, str]) -> str:
     found = [name for name in frames if name is not None]
     named = [name for name in found if name != "python"] or found
     if not named:
-        named = [name for name in _KIND.findall(text) if name in packages and name != "attnscale"]
+        mentioned = (*_FILE.findall(text), *_KIND.findall(text))
+        named = [name for name in mentioned if name in packages and name not in {"attnscale", *_HARNESS}]
     return packages.get(named[-1], named[-1]) if named else OURS
 
 

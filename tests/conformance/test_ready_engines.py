@@ -12,6 +12,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from attnscale.conformance.engines import Engine, engines, find_engine
+from versions import ready
 
 #: Engines of PyTorch and Transformers, and options that each serves besides none at all.
 WITH_TORCH: dict[str, tuple[dict[str, Any], ...]] = {
@@ -141,12 +142,8 @@ def test_what_an_engine_has_not_is_refused() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "options"), CALLS)
 def test_an_engine_gives_the_output(name: str, options: dict[str, Any]) -> None:
-    try:
-        find_engine(name).need()
-    except ImportError as error:
-        pytest.skip(str(error))
     given = filled(options)
-    found = find_engine(name)(*arrays(), **given)
+    found = ready(name)(*arrays(), **given)
     want = at.attention_statistics(*arrays(), statistics="lse", **given)
     np.testing.assert_allclose(found["output"], want.output, atol=2e-6)
     if "lse" in found:
@@ -159,12 +156,8 @@ def test_an_engine_gives_the_output(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "options"), CALLS)
 def test_an_engine_gives_its_gradients(name: str, options: dict[str, Any]) -> None:
-    try:
-        find_engine(name).need()
-    except ImportError as error:
-        pytest.skip(str(error))
     given = filled(options)
-    found = find_engine(name)(*arrays(), **given)
+    found = ready(name)(*arrays(), **given)
     grad = np.random.default_rng(9).standard_normal(found["output"].shape, np.float32)
     if "gradients" not in found:
         assert name in {"torch-flex", "torch-onnx", "transformers-flex"}
@@ -177,8 +170,7 @@ def test_an_engine_gives_its_gradients(name: str, options: dict[str, Any]) -> No
 @pytest.mark.torch
 @pytest.mark.parametrize("name", WITH_TORCH)
 def test_an_engine_leaves_its_arrays_alone(name: str) -> None:
-    pytest.importorskip(find_engine(name).package)
     given, options = arrays(), filled(WITH_TORCH[name][0])
-    find_engine(name)(*given, **options)
+    ready(name)(*given, **options)
     for one, other in zip(given, arrays(), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -9,6 +9,7 @@ from typing import Any
 import attnscale as at
 import pytest
 from cases import SMOOTH, functions_entered
+from versions import written_for
 
 torch = pytest.importorskip("torch")
 
@@ -138,7 +139,12 @@ def test_no_array_of_all_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows == [4] * (n // 2)  # each block again
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize(
+    "name",
+    [  # The compiler of PyTorch 2.6 fails: 'OutputGraph' object has no attribute 'distributed_state'.
+        pytest.param(name, marks=written_for("torch>=2.13") if name == "entmax" else ()) for name in COMPILED
+    ],
+)
 def test_compiled_and_transformed(name: str) -> None:
     options = OPTIONS[name]()
 

@@ -146,8 +146,8 @@ def differential_attention(
 def _share(lam: Tensor, output: Tensor) -> Tensor:
     """The factor lam in a shape that multiplies an output; it must broadcast to the rows."""
     rows = output.shape[:-1]
-    extents = zip(reversed(lam.shape), reversed(rows), strict=False)
-    if lam.ndim > len(rows) or any(n not in (1, m) for n, m in extents):
+    last = rows[max(len(rows) - lam.ndim, 0) :]
+    if lam.ndim > len(rows) or any(n not in (1, m) for n, m in zip(lam.shape, last, strict=True)):
         raise ValueError(
             f"lam must broadcast to (..., heads, n_queries) = {tuple(rows)}, got shape {tuple(lam.shape)}"
         )

@@ -155,13 +155,13 @@ class _Sums(NamedTuple):
             before = past.exp()[..., None] * before
         return before + _weighted(weights, value, seen)
 
-    def add(self, key: Tensor, value: Tensor, decay: Tensor | None) -> Self:
+    def add(self, key: Tensor, value: Tensor, decay: Tensor | None) -> _Sums:
         if decay is None:
-            return self._replace(sums=self.sums + key.mT @ value)
+            return _Sums(self.sums + key.mT @ value)
         past = decay.cumsum(-1)
         whole = past[..., -1:]
         key = key * (whole - past).exp()[..., None]
-        return self._replace(sums=whole.exp()[..., None] * self.sums + key.mT @ value)
+        return _Sums(whole.exp()[..., None] * self.sums + key.mT @ value)
 
 
 class _LogSums(NamedTuple):
@@ -187,11 +187,11 @@ class _LogSums(NamedTuple):
         weights = (pairs - top[..., None]).exp().sum(-1)
         return (before - top).exp() @ self.sums + _weighted(weights, value, seen)
 
-    def add(self, key: Tensor, value: Tensor, decay: None) -> Self:
+    def add(self, key: Tensor, value: Tensor, decay: None) -> _LogSums:
         largest = torch.maximum(self.reference, key.detach().amax(-2, keepdim=True))
         top = largest.masked_fill(largest == -torch.inf, 0)
         sums = (self.reference - top).exp().mT * self.sums + (key - top).exp().mT @ value
-        return self._replace(sums=sums, reference=largest)
+        return _LogSums(sums, largest)
 
 
 def _weighted(weights: Tensor, value: Tensor, seen: Tensor) -> Tensor:

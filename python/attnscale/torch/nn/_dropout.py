@@ -154,7 +154,7 @@ def attend_with_dropout(
     )
     output = call.output(whole_heads=of_distance and causal is None)
     output = output if query.dim() == 4 else output[0]
-    return found._replace(output=output, lse=found.lse if "lse" in statistics else None)
+    return AttentionStatistics(output, **{name: getattr(found, name) for name in statistics})
 
 
 def _offset(query: Tensor, key: Tensor, options: TensorOptions) -> int | None:

@@ -3,7 +3,7 @@
 // Binary interface of XLA's foreign functions, as far as a handler on the CPU needs it. Declared
 // here so that the package builds without jaxlib, whose headers contain all of it
 // (xla/ffi/api/c_api.h); tests/tensors/test_jax_interface.py compares the two. These declarations
-// are the same in versions 0.1 to 0.3 of the interface, those of jaxlib 0.5 to 0.10.
+// are the same in versions 0.1 to 0.5 of the interface, those of jaxlib 0.5 to 0.12.
 #pragma once
 
 #include <cstddef>

@@ -19,9 +19,21 @@ jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.jax
 
+#: Header of XLA, and the folder that a compiler searches.
+HEADER = (jax.ffi.include_dir(), "xla/ffi/api/c_api.h")
+
+
+def extension_struct() -> str:
+    """The name of XLA's struct that heads extensions; jaxlib 0.12 renamed it."""
+    text = Path(*HEADER).read_text(encoding="utf-8")
+    return next(
+        name for name in ("XLA_FFI_Extension_Base", "XLA_FFI_InternalExtension") if f"struct {name}" in text
+    )
+
+
 #: Structs that the core declares, those of XLA's header, and the fields of both in order.
 STRUCTS = {
-    ("extension", "XLA_FFI_Extension_Base"): "size=struct_size kind=type next",
+    ("extension", extension_struct()): "size=struct_size kind=type next",
     ("interface_version", "XLA_FFI_Api_Version"): "{head} major=major_version minor=minor_version",
     ("error_arguments", "XLA_FFI_Error_Create_Args"): "{head} message code=errc",
     ("functions", "XLA_FFI_Api"): (
@@ -64,7 +76,7 @@ def test_the_declarations_agree_with_the_installed_jaxlib(tmp_path: Path) -> Non
     check_declarations(
         tmp_path,
         own=("xla_abi.hpp", "attnscale::bindings::xla"),
-        theirs=(jax.ffi.include_dir(), "xla/ffi/api/c_api.h"),
+        theirs=HEADER,
         structs={names: fields.format(head=HEAD) for names, fields in STRUCTS.items()},
         numbers={own: f"XLA_FFI_{theirs}" for own, theirs in NUMBERS.items()},
     )

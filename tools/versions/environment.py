@@ -24,6 +24,7 @@ __all__ = ["Environment", "installed", "make_environment", "requirements", "tool
 _WITHOUT_TENSORS = ("test",)
 #: transformers 5.4.0 builds no config of Cohere 2 or OLMo 2 beside huggingface_hub 1.33.
 _BESIDE_THE_OLDEST = ("huggingface-hub==1.8.0",)
+_PINNED = ("cibuildwheel==",)
 _SEEN = """import json, importlib.metadata as m, platform, sys, sysconfig, attnscale
 config = attnscale.show_config()
 print(json.dumps({
@@ -71,7 +72,8 @@ def tools_of_tests(text: str) -> tuple[list[str], list[str]]:
 
 
 def _bare(names: Sequence[str]) -> list[str]:
-    return [name.partition("==")[0] for name in names]
+    """Names without versions, other than those whose version a workflow has, too."""
+    return [name if name.startswith(_PINNED) else name.partition("==")[0] for name in names]
 
 
 def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:

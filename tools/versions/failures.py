@@ -19,6 +19,7 @@ _HARNESS = {"_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis"}
 _FRAME = re.compile(
     r'^(?:E +)?(?:([^\s:][^\n:]*\.pyx?):\d+: |\s*File "([^"\n]+\.pyx?)", line )', re.MULTILINE
 )
+_FILE = re.compile(r"site-packages/(\w+)/")
 _KIND = re.compile(r"^E +([A-Za-z_]\w*)(?:\.\w+)*\.\w*(?:Error|Warning|Exception)\b", re.MULTILINE)
 
 
@@ -60,7 +61,7 @@ def _package_of(path: str) -> str | None:
 
 
 def package_at_fault(text: str, packages: Mapping[str, str]) -> str:
-    """The package of the innermost frame that is not ours, else that of the exception.
+    """The package of the innermost frame that is not ours, else of the exception, else of a file in the text.
 
     The standard library is named only where no other package has a part: most often it is called wrongly.
 
@@ -75,12 +76,19 @@ def package_at_fault(text: str, packages: Mapping[str, str]) -> str:
     found = [name for name in frames if name is not None]
     named = [name for name in found if name != "python"] or found
     if not named:
-        named = [name for name in _KIND.findall(text) if name in packages and name != "attnscale"]
+        mentioned = (*_FILE.findall(text), *_KIND.findall(text))
+        named = [name for name in mentioned if name in packages and name not in {"attnscale", *_HARNESS}]
     return packages.get(named[-1], named[-1]) if named else OURS
 
 
 def _first_line(case: ElementTree.Element) -> str:
     return " ".join(case.get("message", "").split())[:160]
+
+
+def _reason(skipped: ElementTree.Element) -> str:
+    """Why a test was skipped; of a whole file the text alone tells it."""
+    of_file = re.search(r"Skipped: (.*)[\"']\)", skipped.text or "")
+    return of_file[1] if of_file and skipped.get("message") == "collection skipped" else _first_line(skipped)
 
 
 def read_report(path: Path, packages: Mapping[str, str]) -> Outcome:
@@ -94,7 +102,7 @@ def read_report(path: Path, packages: Mapping[str, str]) -> Outcome:
         for found in (*case.findall("failure"), *case.findall("error")):
             text = found.text or ""
             failures.append(Failure(name, package_at_fault(text, packages), _first_line(found)))
-        skipped.update(_first_line(found) for found in case.findall("skipped"))
+        skipped.update(_reason(found) for found in case.findall("skipped"))
     return Outcome(names, failures, dict(skipped))
 
 

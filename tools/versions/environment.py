@@ -22,6 +22,8 @@ __all__ = ["Environment", "installed", "make_environment", "requirements", "tool
 
 #: Extras of a free-threaded Python: PyTorch and JAX are left out.
 _WITHOUT_TENSORS = ("test",)
+#: transformers 5.4.0 builds no config of Cohere 2 or OLMo 2 beside huggingface_hub 1.33.
+_BESIDE_THE_OLDEST = ("huggingface-hub==1.8.0",)
 _PINNED = ("cibuildwheel==",)
 _SEEN = """import json, importlib.metadata as m, platform, sys, sysconfig, attnscale
 config = attnscale.show_config()
@@ -84,6 +86,8 @@ def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:
     if end == "yesterday":  # the kernels need a Triton that is newer than that of the oldest PyTorch
         extras = tuple(extra for extra in extras if extra != "triton")
     wanted = dict.fromkeys(requirements(project, extras))
+    if end == "yesterday":
+        wanted |= dict.fromkeys(_BESIDE_THE_OLDEST)
     (place / "direct.in").write_text("".join(f"{line}\n" for line in wanted))
     wheels = () if free_threaded else ("--only-binary", ":all:")  # some have no wheel for it yet
     compile = (program("uv"), "pip", "compile", "-q", "--python", python, "--no-annotate", *wheels)

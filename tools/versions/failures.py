@@ -85,6 +85,12 @@ def _first_line(case: ElementTree.Element) -> str:
     return " ".join(case.get("message", "").split())[:160]
 
 
+def _reason(skipped: ElementTree.Element) -> str:
+    """Why a test was skipped; of a whole file the text alone tells it."""
+    of_file = re.search(r"Skipped: (.*)[\"']\)", skipped.text or "")
+    return of_file[1] if of_file and skipped.get("message") == "collection skipped" else _first_line(skipped)
+
+
 def read_report(path: Path, packages: Mapping[str, str]) -> Outcome:
     """The outcome that a report in JUnit's format tells (`junit_family=xunit1`, which has the files)."""
     names, failures, skipped = [], [], Counter[str]()
@@ -96,7 +102,7 @@ def read_report(path: Path, packages: Mapping[str, str]) -> Outcome:
         for found in (*case.findall("failure"), *case.findall("error")):
             text = found.text or ""
             failures.append(Failure(name, package_at_fault(text, packages), _first_line(found)))
-        skipped.update(_first_line(found) for found in case.findall("skipped"))
+        skipped.update(_reason(found) for found in case.findall("skipped"))
     return Outcome(names, failures, dict(skipped))
 
 

@@ -37,9 +37,7 @@ def run_tests(
     report.unlink(missing_ok=True)
     workers = os.environ.get("JOBS") or str(os.cpu_count() or 1)
     command: list[str | Path] = [
-        python,
-        "-m",
-        "pytest",
+        python.with_name("pytest"),  # by python -m a program would name itself otherwise
         "-q",
         "-n",
         workers,

@@ -36,7 +36,9 @@ def read_table(page: str) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     marked = _MARKED.search(page)
     if marked is None:
         raise SystemExit('the page has no markers "tested with: begin" and "tested with: end"')
-    found = re.findall(r"^\| ([\w-]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", marked[0], re.MULTILINE)
+    found = re.findall(
+        r"^\| (?!package )([\w-]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", marked[0], re.MULTILINE
+    )
     columns = dict[str, dict[str, str]]((column, {}) for column in _COLUMNS)
     for name, *versions in found:
         for column, version in zip(_COLUMNS, versions, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 from .._base.hints import refuse_unknown
@@ -207,7 +208,9 @@ def _filled(text: str | None, options: list[Option]) -> str | None:
         return None
     paragraphs = (f"    {option.name} : {option.kind}\n        {option.text}" for option in options)
     names = ", ".join(option.name for option in options)
-    return text.replace("    {options}", "\n".join(paragraphs)).replace("{names}", names)
+    # The compiler of Python 3.13 takes the indentation out of docstrings, those before leave it.
+    text = inspect.cleandoc(text).replace("{names}", names)
+    return text.replace("{options}", dedent("\n".join(paragraphs)))
 
 
 def check_known(function: Callable[..., Any], options: Mapping[str, Any]) -> None:

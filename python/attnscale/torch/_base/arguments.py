@@ -127,7 +127,8 @@ class Arguments(NamedTuple):
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Arguments:
         tensors = [None if x is None else function(x) for x in self.tensors()]
-        return Arguments(*tensors, *tuple(self)[N_TENSORS:])
+        every: Any = (*tensors, *tuple(self)[N_TENSORS:])
+        return Arguments(*every)
 
     def arrays(self) -> tuple[Any, Any, Any]:
         query, key, value = self[:3]
@@ -225,7 +226,8 @@ def read_call(query: Any, key: Any, value: Any, options: Mapping[str, Any]) -> A
     aligned = alignment_of(given("is_causal", False), given("causal"))
     seen = *aligned, *read_window(given("window")), given("enable_gqa", False)
     form = given("softcap"), name, given("qk_norm") or "", given("layout", "bhsd"), given("num_threads")
-    return Arguments(*learnable, lengths, documents, *of_scale, *seen, *form)
+    every: Any = (*learnable, lengths, documents, *of_scale, *seen, *form)
+    return Arguments(*every)
 
 
 def _integers(given: Any, query: Tensor) -> Tensor | None:

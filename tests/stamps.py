@@ -6,18 +6,17 @@
     ... a process with stamp.recording(folder) in its environment ...
     stamp.keep(folder)                      # it has passed
 
-What it depends on: the source, all modules of this checkout that the process and its children imported, the
-extension module, the data of the package, the installed packages and the environment. A stamp has the digests
-of all that, lies in build/stamps, and is gone while the test runs: one that fails has none.
+What it depends on: the bytes of the source, the code of all modules of this checkout that the process and its
+children imported, the files of it that they opened, and the environment. A stamp has the digests of all that,
+lies in build/stamps, and is gone while the test runs: one that fails has none. For whole files of tests there
+is tests/unchanged.py.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -25,22 +24,36 @@ from pathlib import Path
 import attnscale
 import pytest
 from attnscale import _core
+from sources import PLACE, ROOT, Sources, read, sha256, write
+from unchanged import is_for_all
 
-ROOT = Path(__file__).resolve().parents[1]
-PLACE = ROOT / "build" / "stamps"
 PACKAGE = Path(attnscale.__file__).parent
-# Folders whose modules may change without a change of the version of a package.
-OURS = (PACKAGE, ROOT / "python", ROOT / "tests", ROOT / "benchmarks", ROOT / "notebooks")
+# Folders whose files may change without a change of the version of a package.
+OURS = (PACKAGE, *(ROOT / each for each in ("python", "tests", "benchmarks", "notebooks", "docs")))
+# Settings of pytest; Debian's packages, with compilers and browsers that tests look for.
+_SETTINGS = (ROOT / "pyproject.toml", Path("/var/lib/dpkg/status"))
+# What some tests skip without.
+_OPTIONAL = [
+    *(f"{ROOT}/build/{each}" for each in ("attention-engines", "engines", "gcc", "peers", "vision", "wasm")),
+    "/dev/nvidia0",
+]
 
-# Every Python process that has the folder on its path says at its end what it has imported.
+# Every Python process that has the folder on its path says at its end what it has imported and opened.
 RECORDER = """
 import atexit, os, sys
 
+opened = set()
+
+def hear(event, arguments):
+    if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(".pyc"):
+        opened.add(os.path.abspath(arguments[0]))
+
 def record():
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    with open(os.path.join(os.path.dirname(__file__), f"{os.getpid()}.imported"), "a") as stream:
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())} | opened
+    with open(os.path.join(os.path.dirname(__file__), f"{os.getpid()}.used"), "a") as stream:
         stream.writelines(f"{file}\\n" for file in files if file)
 
+sys.addaudithook(hear)
 atexit.register(record)
 """
 
@@ -57,79 +70,72 @@ class Stamp:
     place : path
         Where the file lies.
     ours : iterable of path
-        Folders of the modules that are looked at.
-    always : iterable of path, optional
-        Files that the test depends on, imported or not; by default the extension module, the data of the
-        package, and this file.
+        Folders of the files that are looked at.
     """
 
     def __init__(
-        self,
-        name: str,
-        source: Path,
-        *,
-        place: Path = PLACE,
-        ours: Iterable[Path] = OURS,
-        always: Iterable[Path] | None = None,
+        self, name: str, source: Path, *, place: Path = PLACE / "processes", ours: Iterable[Path] = OURS
     ) -> None:
         self._path = place / f"{name}.json"
         self._ours = [folder.resolve() for folder in ours]
-        self._always = {source, *(_always() if always is None else always)}
+        self._source = source.resolve()
 
     def skip_if_unchanged(self, config: pytest.Config) -> None:
         """Skip the test if it has passed with all that there is now; else the stamp is removed."""
-        if self.holds() and not config.getoption("--all"):
+        if self.holds() and not is_for_all(config):
             pytest.skip("unchanged since it passed (--all runs it)")
         self._path.unlink(missing_ok=True)
 
     def holds(self) -> bool:
         """Whether it has passed with all that there is now."""
+        kept = read(self._path)
         try:
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            files = {Path(name) for name in kept["files"]}
-        except (OSError, ValueError, KeyError, TypeError):
+            return bool(kept == self._state({Path(name) for name in kept["files"]}))
+        except (KeyError, TypeError):
             return False
-        return bool(kept == _state(files | self._always))
 
     @staticmethod
     def recording(folder: Path) -> dict[str, str]:
-        """Variables with which a process, and each process that it starts, writes its imports to a folder."""
+        """Variables with which a process, and each that it starts, writes what it uses to a folder."""
         (folder / "sitecustomize.py").write_text(RECORDER, encoding="utf-8")
         return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
     def keep(self, folder: Path) -> None:
-        """The test has passed; what it imported is in the folder."""
-        lines = {line for each in folder.glob("*.imported") for line in each.read_text().splitlines()}
-        assert lines, "no process has said what it imported"
-        imported = {Path(line).resolve() for line in lines}
-        files = {file for file in imported if any(file.is_relative_to(ours) for ours in self._ours)}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_state(files | self._always), indent=1)
-        self._path.write_text(text + "\n", encoding="utf-8")
+        """The test has passed; what it used is in the folder."""
+        lines = {line for each in folder.glob("*.used") for line in each.read_text().splitlines()}
+        assert lines, "no process has said what it used"
+        used = {Path(line).resolve() for line in lines}
+        files = {file for file in used if any(file.is_relative_to(ours) for ours in self._ours)}
+        write(self._path, self._state({each for each in files if each.is_file()}))
 
-
-def _state(files: Iterable[Path]) -> dict[str, object]:
-    """What a stamp has: nothing in it is older than this call."""
-    return {"environment": _environment(), "files": {str(file): _digest(file) for file in sorted(files)}}
+    def _state(self, files: set[Path]) -> dict[str, object]:
+        """What a stamp has: nothing in it is older than this call."""
+        found = {str(file): _digest(file) for file in sorted(files | {Path(__file__)} - {self._source})}
+        return {"environment": environment(), "source": sha256(self._source), "files": found}
 
 
 def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return "not there"
+    return _sources().code(file) if file.suffix == ".py" and file.is_file() else sha256(file)
 
 
 @cache
-def _environment() -> list[str]:
-    """Python, all installed packages, and what of the environment attnscale looks at."""
-    packages = {f"{each.name} {each.version}" for each in metadata.distributions()}
-    variables = {f"{name}={value}" for name, value in os.environ.items() if name.startswith("ATTNSCALE_")}
-    machine = {platform.python_version(), platform.platform(), _core.simd_level(), str(os.cpu_count())}
-    return sorted(packages) + sorted(variables) + sorted(machine)
+def _sources() -> Sources:
+    return Sources()
 
 
 @cache
-def _always() -> frozenset[Path]:
-    data = {file for file in (PACKAGE / "data").rglob("*") if file.is_file() and file.suffix != ".pyc"}
-    return frozenset({Path(_core.__file__), Path(__file__), *data})
+def environment() -> list[str]:
+    """Python, packages, extension module and data of the package, and what of the machine tests look at."""
+    packages = (f"{each.name} {each.version}" for each in metadata.distributions())
+    variables = (f"{name}={value}" for name, value in os.environ.items() if name.startswith("ATTNSCALE_"))
+    machine = (platform.python_version(), platform.platform(), _core.simd_level(), str(os.cpu_count()))
+    files = (f"{file} {sha256(file)}" for file in (*_data(), Path(_core.__file__), *_SETTINGS))
+    found = (packages, variables, machine, files, filter(os.path.exists, _OPTIONAL))
+    return [each for part in found for each in sorted(set(part))]
+
+
+def _data() -> Iterator[Path]:
+    """Files of the package that are no modules."""
+    for file in PACKAGE.rglob("*"):
+        if file.is_file() and file.suffix not in {".py", ".pyc"}:
+            yield file

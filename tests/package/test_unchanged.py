@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A run of all tests leaves out the files that have nothing new to find, and no other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import unchanged
+from sources import Tree, facts_of
+from unchanged import Recorder, Stamps
+
+HELPERS = Path(unchanged.__file__).parent
+CONFTEST = f"""
+import os, sys
+
+sys.path.append({str(HELPERS)!r})
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+from unchanged import register
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true")
+
+def pytest_configure(config):
+    register(config, lambda: ["python"])
+"""
+FILES = {
+    "pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["tests"]\npythonpath = ["tests", "python"]\n',
+    "python/attnscale/__init__.py": (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from . import laws\n    from .leaf import leaf\n"
+        "def __getattr__(name):\n"
+        "    from importlib import import_module\n"
+        "    return getattr(import_module(f'.{name}', __name__), name)\n"
+    ),
+    "python/attnscale/leaf.py": 'def leaf():\n    """One."""\n    return 1\n',
+    "python/attnscale/other.py": 'def other():\n    """Two."""\n    return 1\n',
+    "python/attnscale/laws/__init__.py": 'def law():\n    """A formula."""\n',
+    "tests/conftest.py": CONFTEST,
+    "tests/helper.py": (
+        "from functools import cache\nfrom pathlib import Path\n\n@cache\ndef page():\n"
+        "    return Path(__file__).with_name('page.md').read_text()\n"
+    ),
+    "tests/page.md": "A page\n",
+    "tests/unused.json": "{}\n",
+    "tests/folder/a.txt": "",
+    "tests/test_leaf.py": "import attnscale as at\n\ndef test_it():\n    assert at.leaf() == 1\n",
+    "tests/test_law.py": "from attnscale.laws import law\n\ndef test_it():\n    assert law.__doc__\n",
+    "tests/test_page.py": "from helper import page\n\ndef test_it():\n    assert page()\n",
+    "tests/test_second_page.py": "from helper import page\n\ndef test_it():\n    assert page()\n",
+    "tests/test_text.py": (
+        "from pathlib import Path\n\ndef test_it():\n"
+        "    assert Path(__file__).parents[1].joinpath('python/attnscale/leaf.py').read_text()\n"
+    ),
+    "tests/test_names.py": (
+        "import os\nfrom pathlib import Path\n\ndef test_it():\n"
+        "    assert os.listdir(Path(__file__).with_name('folder'))\n"
+    ),
+    "tests/test_process.py": (
+        "import subprocess, sys\n\ndef test_it():\n"
+        "    subprocess.run([sys.executable, '-S', '-c', ''], check=True)\n"
+    ),
+    "tests/package/test_tree.py": "def test_it():\n    pass\n",
+}
+EVERY = {name for name in FILES if "/test_" in name}
+TWO = ("-p", "xdist.plugin", "-n", "2")
+TREE, PROCESS = "tests/package/test_tree.py", "tests/test_process.py"
+LEAF, TEXT = "tests/test_leaf.py", "tests/test_text.py"
+PAGES = ("tests/test_page.py", "tests/test_second_page.py")
+
+
+def run(root: Path, *options: str, **variables: str) -> tuple[set[str], subprocess.CompletedProcess[str]]:
+    """Files of which a test ran, and what pytest said."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options],
+        cwd=root,
+        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if re.search("PASSED|FAILED", line)]
+    return {name for name in EVERY if any(name in line for line in lines)}, done
+
+
+def plant(root: Path, name: str, text: str | None = None) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(FILES[name] if text is None else text)
+
+
+def passed(root: Path) -> set[str]:
+    """Files that have nothing new to find."""
+    (place,) = (each for each in (root / "build" / "stamps").iterdir() if each.is_dir())
+    stamps = Stamps(place, Tree(root), ["python"])
+    return {file for file in stamps.files() if stamps.tests(file) is not None}
+
+
+@pytest.fixture(scope="module")
+def stamped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose tests passed, in two processes; copy it before changing it."""
+    root = tmp_path_factory.mktemp("stamped")
+    for name in FILES:
+        plant(root, name)
+    ran, done = run(root, *TWO)
+    assert ran == EVERY, done.stdout
+    assert passed(root) == EVERY
+    return root
+
+
+@pytest.fixture
+def root(stamped: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stamped, tmp_path / "root"))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "runs"),
+    [
+        ("python/attnscale/leaf.py", "One.", "Uno.", {TEXT, TREE}),
+        ("python/attnscale/leaf.py", "\n", "  # why\n", {TEXT, TREE}),
+        ("python/attnscale/leaf.py", "return 1", "return 2", {LEAF, TEXT, PROCESS, TREE}),
+        ("python/attnscale/other.py", "return 1", "return 2", {PROCESS, TREE}),
+        ("python/attnscale/laws/__init__.py", "A formula.", "Another.", {"tests/test_law.py", PROCESS, TREE}),
+        ("tests/helper.py", "page.md", "../tests/page.md", {*PAGES, PROCESS, TREE}),
+        ("tests/page.md", "A page", "Another", {*PAGES, TREE}),
+        (LEAF, "== 1", "> 0", {LEAF, PROCESS, TREE}),
+        ("tests/unused.json", "{}", "[]", {PROCESS, TREE}),
+        ("tests/conftest.py", "import os", "import re", EVERY),
+        ("tests/folder/a.txt", "", "more", {TREE}),
+    ],
+)
+def test_files_that_run_after_a_change(
+    name: str, before: str, after: str, runs: set[str], root: Path
+) -> None:
+    assert before in FILES[name]
+    plant(root, name, FILES[name].replace(before, after) if before else after)
+    assert EVERY - passed(root) == runs
+    plant(root, name)
+    assert passed(root) == EVERY
+
+
+def test_a_new_file_in_a_folder_that_was_listed(root: Path) -> None:
+    plant(root, "tests/folder/b.txt", "")
+    assert EVERY - passed(root) == {"tests/test_names.py", TREE}
+
+
+def test_other_surroundings(root: Path) -> None:
+    (place,) = (each for each in (root / "build" / "stamps").iterdir() if each.is_dir())
+    stamps = Stamps(place, Tree(root), ["another python"])
+    assert not any(stamps.tests(file) for file in stamps.files())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tests": 1, "reads": [], "digest": ""}'])
+def test_a_damaged_stamp_does_not_hold(text: str, root: Path) -> None:
+    (stamp,) = root.rglob("test_leaf.py.json")
+    stamp.write_text(text)
+    assert EVERY - passed(root) == {"tests/test_leaf.py"}
+
+
+@pytest.mark.parametrize("processes", [(), TWO])
+def test_unchanged_files_are_left_out_and_counted(processes: tuple[str, ...], root: Path) -> None:
+    ran, done = run(root, *processes)
+    assert (ran, done.returncode) == (set(), 0)
+    assert "8 tests of 8 files unchanged since they passed (--all runs them)" in done.stdout
+    plant(root, "tests/test_leaf.py", FILES["tests/test_leaf.py"].replace("== 1", "== 2"))
+    for _ in range(2):  # a file that failed has no stamp
+        ran, done = run(root, *processes)
+        assert done.returncode == 1
+        assert "tests/test_leaf.py" in ran
+        assert "tests/test_page.py" not in ran
+    plant(root, "tests/test_leaf.py")
+    assert passed(root) == EVERY - {"tests/test_leaf.py", PROCESS, TREE}  # the two have seen the other file
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "files"),
+    [
+        (["--all"], {}, EVERY),
+        ([], {"CI": "true"}, EVERY),
+        (["tests/test_leaf.py"], {}, {"tests/test_leaf.py"}),
+        (["-k", "test_leaf"], {}, {"tests/test_leaf.py"}),
+        (["-m", "not slow"], {}, EVERY),  # another choice has its own stamps
+    ],
+)
+def test_runs_that_leave_out_nothing(
+    options: list[str], variables: dict[str, str], files: set[str], root: Path
+) -> None:
+    ran, done = run(root, *options, **variables)
+    assert ran == files, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statement", "processes"), [("raise KeyboardInterrupt", ()), ("__import__('os')._exit(1)", TWO)]
+)
+def test_a_run_that_breaks_off_stamps_nothing(statement: str, processes: tuple[str, ...], root: Path) -> None:
+    plant(root, "tests/test_z.py", f"def test_it():\n    {statement}\n")
+    assert EVERY - passed(root) == {PROCESS, TREE}
+    run(root, *processes)
+    assert EVERY - passed(root) == {PROCESS, TREE}
+
+
+def test_a_file_that_changes_while_it_runs_has_no_stamp(root: Path) -> None:
+    text = "import helper\n\ndef test_it():\n    open(helper.__file__, 'a').write('# more\\nmore = 1\\n')\n"
+    plant(root, "tests/test_leaf.py", text)
+    ran, _ = run(root)
+    assert "tests/test_leaf.py" in ran
+    assert "tests/test_leaf.py" not in passed(root)
+
+
+def test_code_is_what_python_runs() -> None:
+    first = facts_of('"""A."""\n\ndef f(x):\n    """B."""\n    return x  # C\n')
+    same = facts_of("# D\ndef f(x):\n\n    return (x)\n")
+    other = facts_of('"""A."""\n\ndef f(x):\n    """B."""\n    return "x"\n')
+    assert first["code"] == same["code"] != other["code"]
+
+
+@pytest.mark.parametrize(
+    ("source", "used"),
+    [
+        ("import attnscale as at\nat.f(at.laws.g)", ["f", "laws"]),
+        ("import attnscale\nattnscale.f", ["f"]),
+        ("import attnscale as at\ngetattr(at, name)", None),
+        ("import attnscale as at\nat.__all__", None),
+        ("at = 1\nat.f", []),
+    ],
+)
+def test_names_of_the_package_that_a_source_uses(source: str, used: list[str] | None) -> None:
+    assert facts_of(source)["used"] == used
+
+
+def test_modules_of_this_checkout_that_a_file_imports() -> None:
+    tree = Tree()
+    tensors = tree.closure("tests/tensors/test_torch_plain.py")
+    assert {"python/attnscale/torch/_eager.py", "python/attnscale/__init__.py", "tests/cases.py"} <= tensors
+    theory = tree.closure("tests/theory/test_theory_rules.py")
+    assert "python/attnscale/theory/_rules.py" in theory
+    assert not any(name.startswith(("python/attnscale/torch/", "python/attnscale/cli/")) for name in theory)
+    assert "python/attnscale/plot/_training.py" in tree.closure("python/attnscale/_base/drawing.py")
+
+
+def test_everything_that_a_file_has_imported_is_known() -> None:
+    """The reading of sources against Python: modules of the checkout after a file of tests was imported."""
+    root = HELPERS.parent
+    tree = Tree()
+    for file in (
+        "tests/theory/test_theory_rules.py",
+        "tests/report/test_report.py",
+        "tests/audit/test_audit.py",
+    ):
+        code = (
+            "import sys, runpy\n"
+            f"sys.path[:0] = [{str(root)!r}, {str(HELPERS)!r}, {str((root / file).parent)!r}]\n"
+            f"runpy.run_path({str(root / file)!r})\n"
+            "print(*(getattr(each, '__file__', None) for each in list(sys.modules.values())), sep='\\n')\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        files = {Path(line) for line in done.stdout.splitlines() if line.endswith(".py")}
+        names = {str(each.relative_to(root)) for each in files if each.is_relative_to(root)}
+        found = {name for name in names if not name.startswith((".venv/", "build/"))}
+        assert len(found) > 20
+        assert found <= tree.closure(file), file
+
+
+def test_the_recorder_hears_who_reads(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    (tmp_path / "a.md").write_text("")
+    scope: dict[str, object] = {}
+    source = "def read(hear, path):\n    hear('open', (path, 'r', 0))\n"
+    exec(compile(source, str(tmp_path / "helper.py"), "exec"), scope)
+    recorder.running = "test_a.py"
+    scope["read"](recorder._hear, str(tmp_path / "a.md"))  # type: ignore[operator]
+    for path, mode in (("/etc/passwd", "r"), (str(tmp_path / "b.md"), "w"), (3, "r")):
+        recorder._hear("open", (path, mode, 0))
+    assert recorder.found == {"helper.py": {("text", "a.md")}, "test_a.py": {("text", "a.md")}}

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The files of a checkout: digests of their bytes, digests of their code, and what each imports.
+
+Code is a Python file without comments, docstrings and layout. So a changed docstring changes the bytes of a
+file and not its code: a test that imports it has nothing new to find, and one that reads it as text has.
+
+Imports are read from the source, those in functions too. A string that names a module counts, since it may be
+imported by its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "build" / "stamps"
+NAME = "attnscale"
+# Folders whose modules are imported by their names, first to last.
+ROOTS = ("python", ".", "tests", "benchmarks", "notebooks")
+# Commands print the first lines of laws, and a probe's script its own text: there a docstring is code.
+PRINTED = ("python/attnscale/laws/", "python/attnscale/probe/_ask/")
+# Modules that import another one only for what a library has made: it counts where tests name the library.
+BEHIND = {("python/attnscale/device.py", "python/attnscale/torch/__init__.py"): "torch"}
+_LEFT_OUT = frozenset(
+    {"build", "dist", "third_party", "_build", "__pycache__", ".git", ".venv", ".hypothesis", ".cache"}
+)
+_PAGES = (".md", ".ipynb", ".txt", ".png", ".svg")
+_CALLS = frozenset({"import_module", "__import__", "importorskip"})
+
+
+class Facts(TypedDict):
+    """What one source says, wherever the file lies."""
+
+    code: str
+    imports: list[tuple[int, str, str]]  # dots before, module, name
+    for_types: list[tuple[int, str, str]]
+    lazy: bool  # the module has a __getattr__
+    dynamic: bool  # it imports by a name that is computed
+    used: list[str] | None  # names of the package; all of them if None
+
+
+class Sources:
+    """The facts of sources by the digest of their bytes, kept in a file: parsing all takes seconds."""
+
+    def __init__(self, path: Path = PLACE / "sources.json") -> None:
+        self._path = path
+        self._facts: dict[str, Facts] = read(path) or {}
+        self._asked: set[str] = set()
+
+    def facts(self, file: Path, digest: str) -> Facts:
+        if digest not in self._facts:
+            self._facts[digest] = facts_of(file.read_text(encoding="utf-8"))
+        self._asked.add(digest)
+        return self._facts[digest]
+
+    def code(self, file: Path) -> str:
+        """Digest of the code of a Python file."""
+        return self.facts(file, sha256(file))["code"]
+
+    def keep(self) -> None:
+        """Write the facts that were asked for."""
+        write(self._path, {key: self._facts[key] for key in sorted(self._asked)})
+
+
+def sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return "not there"
+
+
+def read(path: Path) -> Any:
+    """What a JSON file has; None if it has nothing, or is not there."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write(path: Path, content: object) -> None:
+    """Replace a JSON file at once: two processes may write it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def facts_of(source: str) -> Facts:
+    """What a source says; one that does not parse has its text for code."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        code = hashlib.sha256(source.encode()).hexdigest()
+        return {"code": code, "imports": [], "for_types": [], "lazy": False, "dynamic": True, "used": None}
+    for_types = [each for node in ast.walk(tree) if _is_for_types(node) for each in ast.walk(node)]
+    hidden = set(map(id, for_types))
+    seen = [node for node in ast.walk(tree) if id(node) not in hidden]
+    calls = [node for node in seen if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
+    return {
+        "imports": [*_imports(seen), *((0, name, "") for name in sorted(_named(seen, calls)))],
+        "for_types": list(_imports(for_types)),
+        "lazy": any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body),
+        "dynamic": any(call.args and not isinstance(call.args[0], ast.Constant) for call in calls),
+        "used": _used(seen),
+        "code": _code(tree),  # last, since it takes the docstrings out
+    }
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.level, node.module or "", alias.name) for alias in node.names)
+
+
+def _named(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> set[str]:
+    """Modules named by strings: those of the package anywhere, others where they are imported."""
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    given = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    begins = f"{NAME}."
+    of_package = {text for text in texts if text.startswith(begins) and text != begins}
+    return {text for text in of_package if text.replace(".", "").isidentifier()} | given
+
+
+def _used(nodes: list[ast.AST]) -> list[str] | None:
+    """Attributes of the package that the source has; None if it uses the package in another way."""
+    aliases = {
+        alias.asname or NAME
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == NAME or (alias.name.startswith(f"{NAME}.") and alias.asname is None)
+    }
+    uses = [node for node in nodes if isinstance(node, ast.Name) and node.id in aliases]
+    taken = [node for node in nodes if isinstance(node, ast.Attribute) and _name(node.value) in aliases]
+    owners = {id(node.value) for node in taken if isinstance(node.value, ast.Name)}
+    names = {node.attr for node in taken if id(node.value) in owners}
+    if any(id(node) not in owners for node in uses) or names & {"__all__", "__dict__", "__path__", "__dir__"}:
+        return None
+    return sorted(names)
+
+
+def _code(tree: ast.Module) -> str:
+    for node in ast.walk(tree):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+class Tree:
+    """The files of a checkout as they are when this is made.
+
+    Parameters
+    ----------
+    root : path
+        Of the checkout.
+    sources : Sources
+        Facts that are known already.
+    """
+
+    def __init__(self, root: Path = ROOT, sources: Sources | None = None) -> None:
+        self.root = root
+        self.sources = Sources(root / "build" / "stamps" / "sources.json") if sources is None else sources
+        self.bytes = {name: sha256(root / name) for name in sorted(_files(root))}
+        self._edges: dict[str, frozenset[str]] = {}
+
+    def code(self, name: str) -> str:
+        """Digest of the code of a Python file; of the bytes of any other."""
+        if not name.endswith(".py") or name.startswith(PRINTED) or name not in self.bytes:
+            return self.bytes.get(name, "not there")
+        return self.sources.facts(self.root / name, self.bytes[name])["code"]
+
+    @cached_property
+    def all_bytes(self) -> str:
+        """Digest of all files."""
+        return digest_of(self.bytes)
+
+    @cached_property
+    def all_code(self) -> str:
+        """Digest of the code of all Python files, and of the bytes of others but pages."""
+        return digest_of({name: self.code(name) for name in self.bytes if not name.endswith(_PAGES)})
+
+    def listing(self, folder: str) -> str:
+        """Digest of the names of the files below a folder."""
+        return digest_of([each for each in self.bytes if _is_below(each, folder)])
+
+    def closure(self, *names: str) -> frozenset[str]:
+        """Files of the checkout that these import, and those import, and so on; these included."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(self._imported(name))
+            if not waiting:
+                waiting.extend(self._behind(found) - found)
+        return frozenset(found)
+
+    def _behind(self, found: set[str]) -> set[str]:
+        """Files that :data:`BEHIND` opens: something outside of the package names the library."""
+        outside = [each for each in found if not each.startswith("python/")]
+        return {
+            second
+            for (first, second), library in BEHIND.items()
+            if first in found and second in self.bytes
+            if any(library in self._libraries(each) for each in outside)
+        }
+
+    def _libraries(self, name: str) -> set[str]:
+        if not name.endswith(".py") or name not in self.bytes:
+            return set()
+        facts = self.sources.facts(self.root / name, self.bytes[name])
+        return {module.partition(".")[0] for level, module, _ in facts["imports"] if not level}
+
+    def _imported(self, name: str) -> frozenset[str]:
+        if name not in self._edges:
+            edges = set(self._read_imports(name)) if name.endswith(".py") and name in self.bytes else set()
+            self._edges[name] = frozenset(each for each in edges if (name, each) not in BEHIND)
+        return self._edges[name]
+
+    def _read_imports(self, name: str) -> Iterator[str]:
+        facts = self.sources.facts(self.root / name, self.bytes[name])
+        folder = Path(name).parent
+        yield from self._parents(name)
+        is_package = name == self._package_file
+        stated = facts["imports"] + (facts["for_types"] if facts["lazy"] and not is_package else [])
+        for level, module, imported in stated:
+            yield from self._resolve(folder, level, module, imported)
+        if facts["dynamic"] and not is_package and name.startswith("python/"):
+            yield from (each for each in self.bytes if each.endswith(".py") and _is_below(each, str(folder)))
+        if not is_package and not name.startswith("python/"):
+            used = self._lazy_names if facts["used"] is None else facts["used"]
+            for each in used:
+                yield from self._lazy_names.get(each, ())
+
+    def _resolve(self, folder: Path, level: int, module: str, imported: str) -> Iterator[str]:
+        """Files of ``from module import imported``, seen from a folder."""
+        if level:
+            start = folder.parents[level - 2] if level > 1 else folder
+            yield from self._module(start.joinpath(*filter(None, module.split("."))), imported)
+            return
+        if module.endswith("."):  # the beginning of a name that is computed
+            below = f"python/{module.replace('.', '/')}"
+            yield from (each for each in self.bytes if each.startswith(below) and each.endswith(".py"))
+            return
+        found = [each for root in ROOTS for each in self._module(Path(root, *module.split(".")), imported)]
+        if not found and "." not in module:  # a helper beside a file of tests: pytest adds its folder
+            found = self._helpers.get(module, [])
+        yield from found
+        if module == NAME and imported in self._lazy_names:
+            yield from self._lazy_names[imported]
+
+    def _module(self, place: Path, imported: str) -> Iterator[str]:
+        for each in (place / imported, place) if imported else (place,):
+            for file in (each.with_name(f"{each.name}.py"), each / "__init__.py"):
+                if str(file) in self.bytes:
+                    yield str(file)
+
+    def _parents(self, name: str) -> Iterator[str]:
+        """Packages around a module: importing it imports them."""
+        for folder in Path(name).parents:
+            if str(folder / "__init__.py") in self.bytes:
+                yield str(folder / "__init__.py")
+
+    @property
+    def _package_file(self) -> str:
+        return f"python/{NAME}/__init__.py"
+
+    @cached_property
+    def _helpers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for name in self.bytes:
+            if name.startswith("tests/") and name.endswith(".py"):
+                found[Path(name).stem].append(name)
+        return found
+
+    @cached_property
+    def _lazy_names(self) -> dict[str, list[str]]:
+        """Names that the package loads at first use, with their files: a test has those that it uses."""
+        if self._package_file not in self.bytes:
+            return {}
+        facts = self.sources.facts(self.root / self._package_file, self.bytes[self._package_file])
+        folder = Path(self._package_file).parent
+        return {
+            imported: list(self._resolve(folder, level, module, imported))
+            for level, module, imported in facts["for_types"]
+            if level
+        }
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return folder == "." or name.startswith(f"{folder}/")
+
+
+def _files(root: Path) -> Iterator[str]:
+    for folder, inner, names in os.walk(root):
+        inner[:] = [each for each in inner if each not in _LEFT_OUT and not each.endswith("_cache")]
+        for name in names:
+            if not name.endswith((".pyc", ".so")):
+                yield str(Path(folder, name).relative_to(root))
+
+
+def digest_of(parts: Any) -> str:
+    """One digest of what JSON can write."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -16,14 +16,15 @@ test-python: $(STAMPS)/tools ## at the SIMD level that this machine chooses (in 
 	$(PYTEST) $(SIDE_BY_SIDE) $(if $(ALL),--all) -m "not maintainer"
 
 # Tests that depend on the kernels, at the other levels of this machine. The files are named so that pytest
-# does not read others, which import PyTorch.
+# does not read others, which import PyTorch. One process runs few tests: three would read all files.
 test-levels: $(STAMPS)/test-tools ## at the other SIMD levels (in check)
 	$(call say,pytest at the other SIMD levels)
 	@levels=$$($(BIN)/python scripts/other_levels.py) && \
 	files=$$(grep -rlE 'pytest\.mark\.levels' tests --include='test_*.py') && \
 	for level in $$levels; do \
 	  echo "-- $$level"; \
-	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $(SIDE_BY_SIDE) -m levels -k "$${level#*:}" $$files || exit 1; \
+	  some=$${level#*:}; beside="$(SIDE_BY_SIDE)"; [ -z "$$some" ] || beside="-p no:xdist"; \
+	  ATTNSCALE_SIMD=$${level%:*} $(PYTEST) -q $$beside -m levels -k "$$some" $$files || exit 1; \
 	done
 
 # Wheel and source archive, the documentation in a browser, reduced trainings, the audit's samples, the

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypedDict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,9 +101,10 @@ def facts_of(source: str) -> Facts:
     except SyntaxError:
         code = hashlib.sha256(source.encode()).hexdigest()
         return {"code": code, "imports": [], "for_types": [], "lazy": False, "dynamic": True, "used": None}
-    for_types = [each for node in ast.walk(tree) if _is_for_types(node) for each in ast.walk(node)]
+    nodes = list(ast.walk(tree))
+    for_types = [each for node in nodes if _is_for_types(node) for each in ast.walk(node)]
     hidden = set(map(id, for_types))
-    seen = [node for node in ast.walk(tree) if id(node) not in hidden]
+    seen = [node for node in nodes if id(node) not in hidden] if hidden else nodes
     calls = [node for node in seen if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
     return {
         "imports": [*_imports(seen), *((0, name, "") for name in sorted(_named(seen, calls)))],
@@ -110,7 +112,7 @@ def facts_of(source: str) -> Facts:
         "lazy": any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body),
         "dynamic": any(call.args and not isinstance(call.args[0], ast.Constant) for call in calls),
         "used": _used(seen),
-        "code": _code(tree),  # last, since it takes the docstrings out
+        "code": _code(tree, nodes),  # last, since it takes the docstrings out
     }
 
 
@@ -157,12 +159,27 @@ def _used(nodes: list[ast.AST]) -> list[str] | None:
     return sorted(names)
 
 
-def _code(tree: ast.Module) -> str:
-    for node in ast.walk(tree):
+def _code(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
+    for node in nodes:
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+    return hashlib.sha256(repr(_parts(compile(tree, "", "exec", dont_inherit=True))).encode()).hexdigest()
+
+
+def _parts(code: CodeType) -> tuple[object, ...]:
+    """What a code object does, wherever its lines are."""
+    constants = list(map(_constant, code.co_consts))
+    named = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_qualname)
+    counted = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    return (code.co_code, code.co_exceptiontable, *named, *counted, constants)
+
+
+def _constant(value: object) -> object:
+    """A constant whose repr is the same in each process: a set of strings has an order of its own in each."""
+    if isinstance(value, CodeType):
+        return _parts(value)
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
 
 
 class Tree:
@@ -189,14 +206,14 @@ class Tree:
         return self.sources.facts(self.root / name, self.bytes[name])["code"]
 
     @cached_property
-    def all_bytes(self) -> str:
-        """Digest of all files."""
-        return digest_of(self.bytes)
-
-    @cached_property
     def all_code(self) -> str:
         """Digest of the code of all Python files, and of the bytes of others but pages."""
         return digest_of({name: self.code(name) for name in self.bytes if not name.endswith(_PAGES)})
+
+    @cached_property
+    def all_pages(self) -> str:
+        """Digest of the bytes of all pages."""
+        return digest_of({name: self.bytes[name] for name in self.bytes if name.endswith(_PAGES)})
 
     def listing(self, folder: str) -> str:
         """Digest of the names of the files below a folder."""

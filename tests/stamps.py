@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
@@ -30,13 +31,12 @@ from unchanged import is_for_all
 PACKAGE = Path(attnscale.__file__).parent
 # Folders whose files may change without a change of the version of a package.
 OURS = (PACKAGE, *(ROOT / each for each in ("python", "tests", "benchmarks", "notebooks", "docs")))
-# Settings of pytest; Debian's packages, with compilers and browsers that tests look for.
-_SETTINGS = (ROOT / "pyproject.toml", Path("/var/lib/dpkg/status"))
 # What some tests skip without.
 _OPTIONAL = [
     *(f"{ROOT}/build/{each}" for each in ("attention-engines", "engines", "gcc", "peers", "vision", "wasm")),
     "/dev/nvidia0",
 ]
+_PROGRAMS = ("chromium", "clang++", "cmake", "g++", "git", "google-chrome", "make", "nm", "node", "unshare")
 
 # Every Python process that has the folder on its path says at its end what it has imported and opened.
 RECORDER = """
@@ -129,8 +129,9 @@ def environment() -> list[str]:
     packages = (f"{each.name} {each.version}" for each in metadata.distributions())
     variables = (f"{name}={value}" for name, value in os.environ.items() if name.startswith("ATTNSCALE_"))
     machine = (platform.python_version(), platform.platform(), _core.simd_level(), str(os.cpu_count()))
-    files = (f"{file} {sha256(file)}" for file in (*_data(), Path(_core.__file__), *_SETTINGS))
-    found = (packages, variables, machine, files, filter(os.path.exists, _OPTIONAL))
+    files = (f"{file} {sha256(file)}" for file in (*_data(), Path(_core.__file__), ROOT / "pyproject.toml"))
+    optional = (*filter(os.path.exists, _OPTIONAL), *filter(None, map(shutil.which, _PROGRAMS)))
+    found = (packages, variables, machine, files, optional)
     return [each for part in found for each in sorted(set(part))]
 
 

@@ -4,11 +4,11 @@
 A file of tests depends on the code of what it imports (tests/sources.py), on the bytes of the files of this
 checkout that it or a helper opened as text, on the names in the folders that they listed, on Python, the
 installed packages and the extension module (tests/stamps.py). One that started processes depends on all code,
-and on all files but pages that it did not open; tests/package, which asks whether files exist, on every byte.
+and on all files but pages; in tests/package on pages, too, and on the names of all files.
 
 A stamp in build/stamps says that a file passed with all that. It is removed before the file runs, and written
-at the end if each of its tests ran and none failed. Nothing is left out of a run with --all, -k or CI=true, nor
-where the command line names files.
+at the end if each of its tests ran and none failed. Nothing is left out with --all, -k or CI=true, nor where
+the command line names files.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ class Stamps:
         return self.tree.closure(file, *(each for each in around if each in self.tree.bytes))
 
     def _digest(self, file: str, reads: Reads) -> str:
-        tree = self.tree
-        if file.startswith(_LOOK_AROUND):
-            return digest_of([self.surroundings, tree.all_bytes])
+        tree, looks_around = self.tree, file.startswith(_LOOK_AROUND)
         parts = [("code", name, tree.code(name)) for name in self._uses(file)]
         parts.append(("text", file, tree.bytes.get(file, "not there")))
+        if looks_around:
+            parts.append(("names", ".", tree.listing(".")))
         for kind, name in reads:
             if kind == "process":
-                parts.append((kind, name, tree.all_code))
+                parts.append((kind, name, tree.all_code + (tree.all_pages if looks_around else "")))
             else:
                 found = tree.listing(name) if kind == "names" else tree.bytes.get(name, "not there")
                 parts.append((kind, name, found))
@@ -217,10 +217,12 @@ class Keeper:
                 self.left_out[file] = tests
         self._ended: Counter[str] = Counter()
         self._failed: set[str] = set()
+        self._workers = 0
         self._told: list[Told | None] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
+        self._workers += 1
         node.workerinput["left_out"] = self.left_out
 
     @pytest.hookimpl(optionalhook=True)
@@ -236,10 +238,11 @@ class Keeper:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         alone = session.config.pluginmanager.get_plugin("unchanged")
-        told = self._told or [alone.told()]
+        told = self._told if self._workers else [alone.told()]
+        heard = [each for each in told if each is not None]  # a worker that broke says nothing
         usual = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
-        if exitstatus in usual and None not in told:  # a worker that broke says nothing
-            self._keep([each for each in told if each is not None])
+        if exitstatus in usual and len(heard) == max(1, self._workers):
+            self._keep(heard)
         self._stamps.tree.sources.keep()
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.left_out:
             session.exitstatus = pytest.ExitCode.OK
@@ -283,7 +286,7 @@ def register(config: pytest.Config, surroundings: Callable[[], list[str]]) -> No
     """Add the plugin to a run of all tests, which depend on these surroundings, too."""
     root, given = config.rootpath, getattr(config, "workerinput", None)
     if given is None:
-        if not _is_whole(config):
+        if "CI" in os.environ or not _is_whole(config):  # stamps cost seconds, and CI has no second run
             return
         place = root / "build" / "stamps" / (digest_of(config.option.markexpr)[:8])
         keeper = Keeper(Stamps(place, Tree(root), surroundings()), is_for_all(config))

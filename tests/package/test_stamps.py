@@ -42,7 +42,7 @@ def stamp(tmp_path: Path) -> Stamp:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_it_depends_on_has_changed(name: str, stamp: Stamp, tmp_path: Path) -> None:
     content = (tmp_path / name).read_text()
-    (tmp_path / name).write_text(content + "1\n")
+    (tmp_path / name).write_text(content + "x = 1\n")
     assert stamp.holds() == (name == "unused.py")
     (tmp_path / name).write_text(content)
     assert stamp.holds()

@@ -29,6 +29,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     register(config, lambda: ["python"])
 """
+STARTS = "import subprocess\n\ndef test_it():\n    subprocess.run(['true'], check=True)\n"
 FILES = {
     "pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["tests"]\npythonpath = ["tests", "python"]\n',
     "python/attnscale/__init__.py": (
@@ -61,15 +62,15 @@ FILES = {
         "import os\nfrom pathlib import Path\n\ndef test_it():\n"
         "    assert os.listdir(Path(__file__).with_name('folder'))\n"
     ),
-    "tests/test_process.py": (
-        "import subprocess, sys\n\ndef test_it():\n"
-        "    subprocess.run([sys.executable, '-S', '-c', ''], check=True)\n"
-    ),
-    "tests/package/test_tree.py": "def test_it():\n    pass\n",
+    "tests/test_process.py": STARTS,
+    "tests/package/test_tree.py": STARTS,
+    "tests/package/test_names_of_files.py": "def test_it():\n    pass\n",
 }
 EVERY = {name for name in FILES if "/test_" in name}
 TWO = ("-p", "xdist.plugin", "-n", "2")
-TREE, PROCESS = "tests/package/test_tree.py", "tests/test_process.py"
+TREE = "tests/package/test_tree.py"
+PROCESSES = (TREE, "tests/test_process.py")
+SEE_NEW_FILES = {"tests/package/test_names_of_files.py", *PROCESSES}
 LEAF, TEXT = "tests/test_leaf.py", "tests/test_text.py"
 PAGES = ("tests/test_page.py", "tests/test_second_page.py")
 
@@ -121,17 +122,16 @@ def root(stamped: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "before", "after", "runs"),
     [
-        ("python/attnscale/leaf.py", "One.", "Uno.", {TEXT, TREE}),
-        ("python/attnscale/leaf.py", "\n", "  # why\n", {TEXT, TREE}),
-        ("python/attnscale/leaf.py", "return 1", "return 2", {LEAF, TEXT, PROCESS, TREE}),
-        ("python/attnscale/other.py", "return 1", "return 2", {PROCESS, TREE}),
-        ("python/attnscale/laws/__init__.py", "A formula.", "Another.", {"tests/test_law.py", PROCESS, TREE}),
-        ("tests/helper.py", "page.md", "../tests/page.md", {*PAGES, PROCESS, TREE}),
+        ("python/attnscale/leaf.py", "One.", "Uno.", {TEXT}),
+        ("python/attnscale/leaf.py", "\n", "  # why\n", {TEXT}),
+        ("python/attnscale/leaf.py", "return 1", "return 2", {LEAF, TEXT, *PROCESSES}),
+        ("python/attnscale/other.py", "return 1", "return 2", {*PROCESSES}),
+        ("python/attnscale/laws/__init__.py", "A formula.", "Another.", {"tests/test_law.py", *PROCESSES}),
+        ("tests/helper.py", "page.md", "../tests/page.md", {*PAGES, *PROCESSES}),
         ("tests/page.md", "A page", "Another", {*PAGES, TREE}),
-        (LEAF, "== 1", "> 0", {LEAF, PROCESS, TREE}),
-        ("tests/unused.json", "{}", "[]", {PROCESS, TREE}),
+        (LEAF, "== 1", "> 0", {LEAF, *PROCESSES}),
+        ("tests/unused.json", "{}", "[]", {*PROCESSES}),
         ("tests/conftest.py", "import os", "import re", EVERY),
-        ("tests/folder/a.txt", "", "more", {TREE}),
     ],
 )
 def test_files_that_run_after_a_change(
@@ -146,7 +146,7 @@ def test_files_that_run_after_a_change(
 
 def test_a_new_file_in_a_folder_that_was_listed(root: Path) -> None:
     plant(root, "tests/folder/b.txt", "")
-    assert EVERY - passed(root) == {"tests/test_names.py", TREE}
+    assert EVERY - passed(root) == {"tests/test_names.py", "tests/package/test_names_of_files.py", TREE}
 
 
 def test_other_surroundings(root: Path) -> None:
@@ -166,7 +166,8 @@ def test_a_damaged_stamp_does_not_hold(text: str, root: Path) -> None:
 def test_unchanged_files_are_left_out_and_counted(processes: tuple[str, ...], root: Path) -> None:
     ran, done = run(root, *processes)
     assert (ran, done.returncode) == (set(), 0)
-    assert "8 tests of 8 files unchanged since they passed (--all runs them)" in done.stdout
+    said = f"{len(EVERY)} tests of {len(EVERY)} files unchanged since they passed (--all runs them)"
+    assert said in done.stdout
     plant(root, "tests/test_leaf.py", FILES["tests/test_leaf.py"].replace("== 1", "== 2"))
     for _ in range(2):  # a file that failed has no stamp
         ran, done = run(root, *processes)
@@ -174,7 +175,7 @@ def test_unchanged_files_are_left_out_and_counted(processes: tuple[str, ...], ro
         assert "tests/test_leaf.py" in ran
         assert "tests/test_page.py" not in ran
     plant(root, "tests/test_leaf.py")
-    assert passed(root) == EVERY - {"tests/test_leaf.py", PROCESS, TREE}  # the two have seen the other file
+    assert passed(root) == EVERY - {LEAF, *PROCESSES}  # the latter have seen the other file
 
 
 @pytest.mark.parametrize(
@@ -199,9 +200,9 @@ def test_runs_that_leave_out_nothing(
 )
 def test_a_run_that_breaks_off_stamps_nothing(statement: str, processes: tuple[str, ...], root: Path) -> None:
     plant(root, "tests/test_z.py", f"def test_it():\n    {statement}\n")
-    assert EVERY - passed(root) == {PROCESS, TREE}
+    assert EVERY - passed(root) == SEE_NEW_FILES
     run(root, *processes)
-    assert EVERY - passed(root) == {PROCESS, TREE}
+    assert EVERY - passed(root) == SEE_NEW_FILES
 
 
 def test_a_file_that_changes_while_it_runs_has_no_stamp(root: Path) -> None:
@@ -210,6 +211,24 @@ def test_a_file_that_changes_while_it_runs_has_no_stamp(root: Path) -> None:
     ran, _ = run(root)
     assert "tests/test_leaf.py" in ran
     assert "tests/test_leaf.py" not in passed(root)
+
+
+def test_the_digest_of_code_is_the_same_in_each_process() -> None:
+    source = "def f(x):\n    return x in {'a', 'b', 'c', 'd', 'e'}\n"
+    code = (
+        f"import sys; sys.path.append({str(HELPERS)!r}); from sources import *; print(facts_of({source!r}))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert said == {f"{facts_of(source)}\n"}
 
 
 def test_code_is_what_python_runs() -> None:
@@ -238,7 +257,7 @@ def test_modules_of_this_checkout_that_a_file_imports() -> None:
     tensors = tree.closure("tests/tensors/test_torch_plain.py")
     assert {"python/attnscale/torch/_eager.py", "python/attnscale/__init__.py", "tests/cases.py"} <= tensors
     theory = tree.closure("tests/theory/test_theory_rules.py")
-    assert "python/attnscale/theory/_rules.py" in theory
+    assert "python/attnscale/theory/_bounds.py" in theory
     assert not any(name.startswith(("python/attnscale/torch/", "python/attnscale/cli/")) for name in theory)
     assert "python/attnscale/plot/_training.py" in tree.closure("python/attnscale/_base/drawing.py")
 

@@ -92,10 +92,11 @@ def test_gradients_of_queries_keys_scales_masks_and_sinks(around: Any) -> None:
         assert not torch.isnan(rows.distance).any()
         return *(x.nan_to_num() for x in rows), *rows.per_head()
 
+    fast = around is in_blocks  # blocks add up the same derivatives: a projection of each shows a wrong sum
     with around():
         leaves = [x.requires_grad_() for x in (q, k, scale, mask, sink)]
-        assert torch.autograd.gradcheck(mass, leaves)
-        assert torch.autograd.gradcheck(kinds, leaves)
+        assert torch.autograd.gradcheck(mass, leaves, fast_mode=fast)
+        assert torch.autograd.gradcheck(kinds, leaves, fast_mode=fast)
 
 
 def test_every_shape_of_a_selection() -> None:

@@ -45,7 +45,7 @@ demo: $(STAMPS)/$(if $(wildcard $(STAMPS)/install),install,demo) ## build, insta
 	@PATH='$(CALLERS_PATH)' $(BIN)/attnscale demo
 
 # pip waits and unpacks on one core while C++ compiles on the others.
-test: ## before each commit: C++ tests at every SIMD level, then pytest; ALL=1 runs what is unchanged, too
+test: ## before each commit: C++ tests at every SIMD level, then pytest; ALL=1 runs all files
 	@scripts/step --begin
 	@$(MAKE) --no-print-directory $(STAMPS)/install
 	@STEPS=/dev/null $(MAKE) --no-print-directory $(STAMPS)/tools & tools=$$!; \

@@ -277,9 +277,9 @@ def is_for_all(config: pytest.Config) -> bool:
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether each file runs as the marks say: the caller named no files, tests or words."""
-    option = config.option
-    chosen = option.keyword, option.collectonly, option.deselect, option.ignore, getattr(option, "lf", False)
-    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not any(chosen)
+    narrowing = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+    narrowed = any(getattr(config.option, each, False) for each in narrowing)
+    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed
 
 
 def register(config: pytest.Config, surroundings: Callable[[], list[str]]) -> None:

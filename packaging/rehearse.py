@@ -86,7 +86,7 @@ def without_network() -> tuple[str, ...]:
 
 
 def run(command: Sequence[str | Path], folder: Path, path: str | Path, *, status: int = 0) -> str:
-    """What a command prints, without network, with this PATH alone and a home of its own."""
+    """Run a command and return what it prints, without network, with this PATH alone and a home of its own."""
     variables = {"PATH": str(path), "HOME": str(folder), "LANG": "C.UTF-8"}
     done = subprocess.run(
         [*without_network(), *command], cwd=folder, env=variables, capture_output=True, text=True, check=False
@@ -99,7 +99,7 @@ def run(command: Sequence[str | Path], folder: Path, path: str | Path, *, status
 
 
 def type_line(line: str, folder: Path, programs: Path, *, status: int = 0) -> str:
-    """What a line typed in an activated environment prints."""
+    """Run a line as typed in an activated environment, and return what it prints."""
     print(f"  $ {line}", flush=True)
     name, *rest = shlex.split(line)
     return run([programs / name, *rest], folder, programs, status=status)

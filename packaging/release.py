@@ -56,7 +56,7 @@ def heading_of(root: Path) -> tuple[str, str]:
 
 
 def problems(root: Path, *, final: bool, tag: str = "") -> list[str]:
-    """What differs from the version, a line each; a final release is dated, too."""
+    """List places that differ from the version, a line each; a final release is dated, too."""
     version, (changed, date) = version_of(root), heading_of(root)
     citation = (root / "CITATION.cff").read_text(encoding="utf-8")
     recipe = (root / "packaging/conda/recipe.yaml").read_text(encoding="utf-8")

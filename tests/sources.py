@@ -38,7 +38,7 @@ _CALLS = frozenset({"import_module", "__import__", "importorskip"})
 
 
 class Facts(TypedDict):
-    """What one source says, wherever the file lies."""
+    """Facts of one source, wherever the file lies."""
 
     code: str
     imports: list[tuple[int, str, str]]  # dots before, module, name
@@ -79,7 +79,7 @@ def sha256(file: Path) -> str:
 
 
 def read(path: Path) -> Any:
-    """What a JSON file has; None if it has nothing, or is not there."""
+    """Content of a JSON file; None if it has nothing, or is not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def write(path: Path, content: object) -> None:
 
 
 def facts_of(source: str) -> Facts:
-    """What a source says; one that does not parse has its text for code."""
+    """Facts of a source; one that does not parse has its text for code."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -168,7 +168,7 @@ def _code(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
 
 
 def _parts(code: CodeType) -> tuple[object, ...]:
-    """What a code object does, wherever its lines are."""
+    """Digest parts of a code object, wherever its lines are."""
     constants = list(map(_constant, code.co_consts))
     named = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_qualname)
     counted = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)

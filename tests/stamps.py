@@ -109,7 +109,7 @@ class Stamp:
         write(self._path, self._state({each for each in files if each.is_file()}))
 
     def _state(self, files: set[Path]) -> dict[str, object]:
-        """What a stamp has: nothing in it is older than this call."""
+        """Content of a stamp: nothing in it is older than this call."""
         found = {str(file): _digest(file) for file in sorted(files | {Path(__file__)} - {self._source})}
         return {"environment": environment(), "source": sha256(self._source), "files": found}
 

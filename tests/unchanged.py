@@ -40,7 +40,7 @@ Reads = set[tuple[str, str]]
 
 
 class Recorder:
-    """What files of tests open, list and start, by the file that did it.
+    """Record of opened files, listed folders and started processes, by the file of tests that did it.
 
     A file does it if a function of it is being called, or if it is the one that runs. So what a helper caches
     is known for the helper, and counts for each file that imports it.
@@ -146,7 +146,7 @@ class Stamps:
 
 
 class Told(TypedDict):
-    """What a worker of xdist says at its end."""
+    """Report of a worker of xdist at its end."""
 
     items: dict[str, int]  # tests of each file
     failed: list[str]  # files that could not be imported

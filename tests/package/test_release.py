@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `make release` checks and writes, and what its rehearsal types."""
+"""Checks and files of `make release`, and the lines that its rehearsal types."""
 
 from __future__ import annotations
 

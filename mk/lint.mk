@@ -6,7 +6,7 @@
 
 CPP_OWN := $(shell find cpp/include cpp/src cpp/bindings cpp/tests cpp/examples cpp/wasm -name '*.?pp')
 
-lint: lint-python lint-workflows lint-cpp ## the three of them
+lint: lint-python lint-workflows lint-cpp ## lint-python, lint-workflows, then lint-cpp
 
 lint-python: $(STAMPS)/test-tools ## codespell, first lines, ruff, mypy --strict
 	$(call say,codespell first lines ruff mypy)

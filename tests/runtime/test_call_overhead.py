@@ -16,6 +16,7 @@ import attnscale as at
 import numpy as np
 import pytest
 from cases import functions_entered, random_inputs
+from versions import written_for
 
 CALLS: dict[str, Callable[..., Any]] = {
     "attention": lambda q, k, v: at.attention(q, k, v),
@@ -141,6 +142,7 @@ print("xarray" in sys.modules)
     assert done.stdout == "False\n"
 
 
+@written_for("numpy>=2.4")  # NumPy 2.0 leaves more of the standard library to be imported
 def test_import_brings_few_modules() -> None:
     """The import brings the modules of the first page only; laws, theory, torch and others are lazy."""
     found = imported()

@@ -148,7 +148,7 @@ def _draw(ax: Axes, weights: NDArray[np.float64], high: float) -> Any:
         np.ma.masked_where(weights == 0, weights),
         cmap=_colours(),
         norm=PowerNorm(0.5, 0, high, clip=True),
-        interpolation="none" if max(weights.shape) <= 256 else "antialiased",  # "auto" since Matplotlib 3.10
+        interpolation="none" if max(weights.shape) <= 256 else "antialiased",  # newer: "auto"
     )
     ax.grid(visible=False)
     ax.tick_params(length=0)

@@ -91,7 +91,7 @@ def _panel_width(ax: Axes) -> float:
 
 
 def _figure(ax: Axes) -> Figure:
-    """The whole figure that axes are in; ``get_figure(root=True)`` came with Matplotlib 3.10."""
+    """The whole figure that axes are in; Matplotlib 3.8 has no ``get_figure(root=True)``."""
     figure: Figure = ax.figure.figure
     return figure
 

@@ -71,7 +71,7 @@ class TensorOptions(TensorSelectionOptions, total=False):
 class Arguments(NamedTuple):
     """Arguments of an operator: the tensors of a call, then its other options; "" stands for None.
 
-    The compiler of PyTorch 2.6 to 2.8 traces methods of a named tuple, but no property, slice or ``_make``.
+    The compiler of PyTorch 2.6 traces methods of a named tuple, but no property, slice or ``_make``.
     """
 
     query: Tensor

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import __version__ as _version
 
-# Before 5.4 it hands its masks other arguments, and before 4.53 lacks these names.
+# Before 5.4 functions of masks have other arguments.
 if tuple(map(int, _version.split(".")[:2])) < (5, 4):
     raise ImportError(
         f"attnscale.torch.register needs transformers 5.4 or newer, got {_version}: "

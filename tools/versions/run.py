@@ -85,8 +85,8 @@ def merged(
 def _show(record: dict[str, Any], seen: Outcome) -> None:
     for reason, count in sorted(seen.skipped.items()):
         print(f"skipped {count}: {reason}")
-    print("-- failures by package")
-    print(*by_package(seen.failures), sep="\n")
+    if seen.failures:
+        print("-- failures by package", *by_package(seen.failures), sep="\n")
     skipped = sum(seen.skipped.values())
     print(f"-- {len(seen.tests)} tests, {skipped} skipped, {len(seen.failures)} failed; in the record: "
           f"{len(record['failures'])} of {record['count']} fail")  # fmt: skip

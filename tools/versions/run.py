@@ -52,8 +52,8 @@ def run_tests(
     print(f"-- versions; all are in {place / 'lock.txt'}")
     print(", ".join(f"{name} {versions[name]}" for name in rows() if name in versions), flush=True)
     status = subprocess.run(command, cwd=tree, env=variables, check=False).returncode
-    if not report.exists():
-        raise SystemExit(f"pytest wrote no report, status {status}")
+    if status > 1 or not report.exists():
+        raise SystemExit(f"pytest did not run to its end, status {status}: {path} stays as it was")
     outcome = read_report(report, has["imports"])
     before = json.loads(path.read_text("utf-8")) if only and path.exists() else {}
     record = merged(before, versions, outcome, only)

@@ -6,11 +6,11 @@
 
 # In a folder of their own, build/tomorrow and build/yesterday: remove it to look for newer versions. VERSIONS='--only
 # "tests/laws --lf"' runs less, VERSIONS=--write stores the table "tested with" of docs/installation.md.
-tomorrow: $(STAMPS)/venv ## the tests with the newest Python, NumPy, PyTorch ... of the index: half an hour
+tomorrow: $(STAMPS)/venv ## the tests with the newest Python, NumPy, PyTorch ... of the index
 	$(call say,the newest versions)
 	JOBS=$(JOBS) $(BIN)/python -m tools.versions tomorrow $(VERSIONS)
 
-yesterday: $(STAMPS)/venv $(STAMPS)/system-build ## the tests with the oldest versions that pyproject.toml names: half an hour
+yesterday: $(STAMPS)/venv $(STAMPS)/system-build ## the tests with the oldest versions that pyproject.toml names
 	$(call say,the oldest versions)
 	JOBS=$(JOBS) $(BIN)/python -m tools.versions yesterday $(VERSIONS)
 

@@ -86,7 +86,7 @@ def without_network() -> tuple[str, ...]:
 
 
 def run(command: Sequence[str | Path], folder: Path, path: str | Path, *, status: int = 0) -> str:
-    """Run a command and return what it prints, without network, with this PATH alone and a home of its own."""
+    """Run a command without network, with this PATH and a home of its own; return what it prints."""
     variables = {"PATH": str(path), "HOME": str(folder), "LANG": "C.UTF-8"}
     done = subprocess.run(
         [*without_network(), *command], cwd=folder, env=variables, capture_output=True, text=True, check=False

@@ -89,7 +89,7 @@ def test_every_extra_and_the_build_are_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = list(environment.requirements(project, ["test"]))
     names = {line.partition(">")[0] for line in wanted}
-    assert {"pybind11", "numpy", "matplotlib", "xarray", "jupyterlab", "pytest"} <= names
+    assert {"pybind11", "numpy", "matplotlib", "xarray", "ipywidgets", "pytest"} <= names
     assert not any("attnscale" in line for line in wanted)
 
 

@@ -55,8 +55,8 @@ def run_tests(
     print(f"-- versions; all are in {place / 'lock.txt'}")
     print(", ".join(f"{name} {versions[name]}" for name in rows() if name in versions), flush=True)
     status = subprocess.run(command, cwd=tree, env=variables, check=False).returncode
-    if not report.exists():
-        raise SystemExit(f"pytest wrote no report, status {status}")
+    if status > 1 or not report.exists():
+        raise SystemExit(f"pytest did not run to its end, status {status}: {path} stays as it was")
     outcome = read_report(report, has["imports"])
     before = json.loads(path.read_text("utf-8")) if only and path.exists() else {}
     record = merged(before, versions, outcome, only)
@@ -88,8 +88,8 @@ def merged(
 def _show(record: dict[str, Any], seen: Outcome) -> None:
     for reason, count in sorted(seen.skipped.items()):
         print(f"skipped {count}: {reason}")
-    print("-- failures by package")
-    print(*by_package(seen.failures), sep="\n")
+    if seen.failures:
+        print("-- failures by package", *by_package(seen.failures), sep="\n")
     skipped = sum(seen.skipped.values())
     print(f"-- {len(seen.tests)} tests, {skipped} skipped, {len(seen.failures)} failed; in the record: "
           f"{len(record['failures'])} of {record['count']} fail")  # fmt: skip

@@ -71,7 +71,7 @@ def main() -> None:
     left = sorted({path.name for path in dist.glob("attnscale-*")} - set(ran))
     print(f"\nrun, {'without' if without_network() else 'for want of namespaces with'} network:")
     print(*(f"  {name}: {what}" for name, what in ran.items()), sep="\n")
-    print("not run, for want of such a system here:", *(f"  {name}" for name in left), sep="\n")
+    print("not run, for want of such a system, or not asked for:", *(f"  {name}" for name in left), sep="\n")
 
 
 @functools.cache

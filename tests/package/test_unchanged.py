@@ -296,3 +296,12 @@ def test_the_recorder_hears_who_reads(tmp_path: Path) -> None:
     for path, mode in (("/etc/passwd", "r"), (str(tmp_path / "b.md"), "w"), (3, "r")):
         recorder._hear("open", (path, mode, 0))
     assert recorder.found == {"helper.py": {("text", "a.md")}, "test_a.py": {("text", "a.md")}}
+
+
+def test_what_the_stamps_read_belongs_to_the_test_that_asks() -> None:
+    """Each file of tests imports them: with their reads, each would depend on the whole checkout."""
+    recorder, path = Recorder(), unchanged.ROOT / "README.md"
+    for name in ("tests/sources.py", "tests/cases.py"):
+        code = compile("hear('open', (path, 'r'))", str(unchanged.ROOT / name), "exec")
+        exec(code, {"hear": recorder._hear, "path": str(path)})
+    assert set(recorder.found) == {"tests/cases.py", "tests/package/test_unchanged.py"}

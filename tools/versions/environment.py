@@ -67,7 +67,7 @@ def tools_of_tests(text: str) -> tuple[list[str], list[str]]:
     """Packages that mk/tools.mk installs for tests: those with their requirements, and those without."""
     text = text.replace("\\\n", " ")
     (tools,) = re.findall(r"'\.\[test,lint,docs\]' (.*)", text)
-    alone = re.findall(r"^(?:VARIANT_PEERS|TRITON) := (.*)", text, re.MULTILINE)
+    alone = re.findall(r"^(?:VARIANT_PEERS|TRITON|MINILM) := (.*)", text, re.MULTILINE)
     return tools.split(), " ".join(alone).split()
 
 

@@ -31,7 +31,7 @@ from unchanged import is_for_all
 PACKAGE = Path(attnscale.__file__).parent
 # Folders whose files may change without a change of the version of a package.
 OURS = (PACKAGE, *(ROOT / each for each in ("python", "tests", "benchmarks", "notebooks", "docs")))
-# What some tests skip without.
+# Folders and devices without which some tests are skipped.
 _OPTIONAL = [
     *(f"{ROOT}/build/{each}" for each in ("attention-engines", "engines", "gcc", "peers", "vision", "wasm")),
     "/dev/nvidia0",

@@ -173,6 +173,7 @@ def test_the_lse_of_jax_has_no_gradient() -> None:
 
 
 @pytest.mark.jax
+@pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")  # JAX 0.12
 def test_the_kernel_of_pallas_returns_an_lse_in_base_2() -> None:
     pytest.importorskip("jax")
     given = arrays()

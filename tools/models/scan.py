@@ -83,7 +83,8 @@ def prepare() -> None:
 def _work(kind: str, pipe: Any) -> None:
     from . import compare
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    # Not RLIMIT_AS: PyTorch's libraries for CUDA alone take most of it.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)

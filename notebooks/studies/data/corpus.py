@@ -129,6 +129,8 @@ def source_files(most_bytes: int | None) -> list[tuple[str, bytes]]:
     files: list[tuple[str, bytes]] = []
     total = 0
     for name in names:
+        if not (root / name).exists():  # Debian's sitecustomize.py is a link into /etc
+            continue
         content = (root / name).read_bytes()
         if most_bytes is not None and total + len(content) > most_bytes and files:
             break

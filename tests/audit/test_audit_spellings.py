@@ -10,6 +10,7 @@ import attnscale as at
 import pytest
 from audit_configs import LLAMA, YARN, multipliers, resolve, sizes, typed, yarn
 from audit_configs import said as said_of
+from versions import written_for
 
 SHORT = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 DEFAULT = {"rope_type": "default"}
@@ -83,6 +84,7 @@ def test_deepseek_v4_has_yarn_in_compressed_layers_and_no_factor(more: dict[str,
 
 
 @pytest.mark.torch
+@written_for(f"transformers=={at.audit.TRANSFORMERS}")
 @pytest.mark.parametrize(
     "keys",
     [

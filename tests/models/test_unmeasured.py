@@ -8,7 +8,6 @@ from typing import Any
 import attnscale as at
 import numpy as np
 import pytest
-from versions import written_for
 
 torch = pytest.importorskip("torch")
 
@@ -136,12 +135,7 @@ def test_calls_know_their_axes() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        # flex_attention of PyTorch 2.6 takes no six channels.
-        pytest.param(each, marks=written_for("torch>=2.13") if each.__name__ == "Flex" else ())
-        for each in ALL
-        if each.unmeasured == "no"
-    ],
+    [each for each in ALL if each.unmeasured == "no"],
     ids=lambda kind: kind.__name__,
 )
 def test_axes_are_known_where_the_module_made_them(kind: type[Spelling]) -> None:

@@ -17,6 +17,7 @@ import nbformat
 import numpy as np
 import pytest
 from stamps import Stamp
+from versions import written_for
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # Sections of every notebook.
@@ -170,6 +171,7 @@ for cell in jupytext.reads(text, "py:percent")["cells"]:
 
 
 @pytest.mark.slow
+@written_for("matplotlib>=3.9")  # earlier ones do not show figures in IPython 9
 def test_runs_to_its_end_with_a_changed_parameter(tmp_path, pytestconfig):
     """The switch lets every cell end: each defines what later ones need."""
     name, before, after = "06_which_n", "keys = 1000", "keys = 900"

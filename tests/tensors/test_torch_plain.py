@@ -20,6 +20,9 @@ torch = pytest.importorskip("torch")
 EAGER, FUNCTIONAL = (import_module(f"attnscale.torch.{name}") for name in ("_eager", "_functional"))
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+#: Other versions of PyTorch lend no tensors, and Python reads every call.
+LENDS = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+lends = pytest.mark.skipif(not LENDS, reason="this PyTorch lends no tensors by DLPack")
 
 #: DLPack's structs as attnscale declares them, and in the header that comes with PyTorch.
 STRUCTS = {
@@ -45,6 +48,7 @@ NUMBERS = {
 }
 
 
+@lends
 def test_the_declarations_agree_with_the_installed_pytorch(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     structs = {pair: fields for pair, fields in STRUCTS.items() if pair[0] != "tensor"}
@@ -84,6 +88,8 @@ def test_numbers_are_those_of_a_call_with_threads(dtype: Any, is_causal: bool, n
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the functions of the core and of Python that read calls, in order."""
+    if not LENDS:
+        pytest.skip("this PyTorch lends no tensors by DLPack")
     seen: list[str] = []
     names = ("attend_tensors", "differentiate_tensors", "read_call")
     for module, name in [*((EAGER, name) for name in names), (FUNCTIONAL, "read_call")]:
@@ -464,6 +470,7 @@ def test_threads_that_began_under_flushing_compute_as_others_do(flushed: None) -
     assert (outputs(2) > 0).all()
 
 
+@lends
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_heads_stay_where_a_model_split_them(dtype: torch.dtype) -> None:
     """The output joins its heads without a copy; numbers are those of separate heads, bit for bit."""

@@ -10,11 +10,11 @@
 try:
     from jax import __version_info__ as _version
 except ImportError as error:
-    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8'") from error
+    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8.1'") from error
 
-if _version < (0, 8):
+if _version < (0, 8, 1):
     raise ImportError(
-        f"attnscale.jax needs jax 0.8 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8'"
+        f"attnscale.jax needs jax 0.8.1 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8.1'"
     )
 
 from .._base.statistics import AttentionStatistics

@@ -454,6 +454,11 @@ class Flex(Spelling):
 
     has_law = None  # what a function does with scores is not known to be a sum
 
+    @classmethod
+    def is_whole(cls) -> bool:
+        """Whether PyTorch takes heads of six channels, which that of 2.6 does not."""
+        return torch.__version__ >= "2.13"
+
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
         block = create_block_mask(lambda b, h, i, j: i >= j, None, None, n, n, device="cpu")

@@ -28,8 +28,6 @@ def _attend(
 ) -> Any:
     refuse(rest, query, key, value)
     widths_agree(key, value)
-    from inspect import signature
-
     import jax
 
     lengths = None if key_lengths is None else np.broadcast_to(key_lengths, len(query)).astype(np.int32)
@@ -40,14 +38,9 @@ def _attend(
         is_causal=is_causal,
         local_window_size=two_sides(window),
         key_value_seq_lengths=lengths,
+        return_residual=True,
     )
     arrays = swap_heads((query, key, value), layout)
-    if "return_residual" not in signature(jax.nn.dot_product_attention).parameters:  # as in jax 0.8
-        return {
-            "output": swap_heads([call(*arrays)], layout)[0],
-            "gradients": lambda grad: gradients(call, arrays, grad, layout),
-        }
-    call = partial(call, return_residual=True)
     output, lse = call(*arrays)
     return {
         "output": swap_heads([output], layout)[0],

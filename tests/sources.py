@@ -5,7 +5,8 @@ Code is a Python file without comments, docstrings and layout. So a changed docs
 file and not its code: a test that imports it has nothing new to find, and one that reads it as text has.
 
 Imports are read from the source, those in functions too. A string that names a module counts, since it may be
-imported by its name, and one that names a file where files are run or loaded.
+imported by its name, and one that names a file where files are run or loaded. A folder that is linked counts
+whole: its files have other names then.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def facts_of(source: str) -> Facts:
     seen = [node for node in nodes if id(node) not in hidden] if hidden else nodes
     calls = [node for node in seen if isinstance(node, ast.Call)]
     by_name = [call for call in calls if _name(call.func) in _CALLS]
-    named = _named(seen, by_name) | _named_files(seen, calls)
+    named = _named(seen, by_name) | _named_files(seen, calls) | _linked(calls)
     if any(isinstance(node, ast.Attribute) and node.attr == "__path__" for node in seen):
         named.add(f"{NAME}.")  # each module
     return {
@@ -182,6 +183,12 @@ def _named_files(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> set[str
     return {Path(text).stem for text in _texts(nodes) if re.search(r"\w\.py$", text)}
 
 
+def _linked(calls: Iterable[ast.Call]) -> set[str]:
+    """Names of folders to which links are made, each with a slash."""
+    given = [each for call in calls if _name(call.func) == "symlink_to" for each in call.args]
+    return {f"{text}/" for each in given for text in _texts(ast.walk(each)) if text.isidentifier()}
+
+
 def _texts(nodes: Iterable[ast.AST]) -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
@@ -233,7 +240,7 @@ class Tree:
     Parameters
     ----------
     root : path
-        Of the checkout.
+        Root of the checkout.
     sources : Sources
         Facts that are known already.
     """
@@ -284,7 +291,7 @@ class Tree:
         return digest_of([each for each in self.bytes if _is_below(each, folder)])
 
     def closure(self, *names: str) -> frozenset[str]:
-        """Files of the checkout that these import, and those import, and so on; these included."""
+        """Files of the checkout that some import, directly or not, and these themselves."""
         found: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -338,6 +345,9 @@ class Tree:
         if level:
             start = folder.parents[level - 2] if level > 1 else folder
             yield from self._module(start.joinpath(*filter(None, module.split("."))), imported)
+            return
+        if module.endswith("/"):
+            yield from (each for each in self.bytes if each.startswith(module))
             return
         if module.endswith("."):  # the beginning of a name that is computed
             below = f"python/{module.replace('.', '/')}"

@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
@@ -67,12 +68,12 @@ atexit.register(record)
 
 
 class Stamp:
-    """That a test has passed, and with what.
+    """Record that a test has passed, and with what.
 
     Parameters
     ----------
     name : str
-        Of the file.
+        Name of the file.
     source : path
         What the process runs; it is no module of its own.
     place : path
@@ -137,7 +138,8 @@ def environment() -> list[str]:
     beside = metadata.distributions(path=_OPTIONAL)
     packages = (f"{each.name} {each.version}" for each in (*metadata.distributions(), *beside))
     variables = (f"{name}={value}" for name, value in _VARIABLES.items())
-    machine = (platform.python_version(), platform.platform(), _core.simd_level(), str(os.cpu_count()))
+    python = f"{platform.python_version()} -O{sys.flags.optimize}"
+    machine = (python, platform.platform(), _core.simd_level(), str(os.cpu_count()))
     files = (f"{file} {sha256(file)}" for file in (*_data(), Path(_core.__file__), ROOT / "pyproject.toml"))
     optional = (*filter(os.path.exists, _OPTIONAL), *filter(None, map(shutil.which, _PROGRAMS)))
     found = (packages, variables, machine, files, optional)

@@ -297,9 +297,10 @@ def is_for_all(config: pytest.Config) -> bool:
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether each file runs as the marks and pyproject.toml say: the caller named nothing else."""
-    narrowing = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
-    narrowing += ("setuponly", "setupplan", "runxfail", "pythonwarnings", "override_ini")
-    narrowed = any(getattr(config.option, each, False) for each in narrowing)
+    files = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf")
+    steps = ("stepwise", "stepwise_skip", "stepwise_reset", "setuponly", "setupplan")
+    others = ("runxfail", "pythonwarnings", "override_ini")
+    narrowed = any(getattr(config.option, each, False) for each in (*files, *steps, *others))
     return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed
 
 

@@ -84,6 +84,12 @@ FILES = {
         "from inspect import getdoc\n\nfrom attnscale.other import other\n\n"
         "def test_it():\n    assert getdoc(other)\n"
     ),
+    "linked/data.json": "{}\n",
+    "tests/test_linked.py": (
+        "from pathlib import Path\n\ndef test_it(tmp_path):\n"
+        "    (tmp_path / 'a').symlink_to(Path(__file__).parents[1] / 'linked')\n"
+        "    assert (tmp_path / 'a' / 'data.json').read_text()\n"
+    ),
     "third_party/data.json": "{}\n",
     "tests/test_third_party.py": (
         "from pathlib import Path\n\ndef test_it():\n"
@@ -169,6 +175,7 @@ def root(stamped: Path, tmp_path: Path) -> Path:
         ("packaging/tool.py", "return 1", "return 2", {"tests/test_tool.py", *PROCESSES}),
         ("packaging/loaded.py", "1", "2", {"tests/test_loaded.py", *PROCESSES}),
         ("packaging/script.py", "other()", "found = other()", {SCRIPT, *PROCESSES}),
+        ("linked/data.json", "{}", "[]", {"tests/test_linked.py", *PROCESSES}),
         ("third_party/data.json", "{}", "[]", {"tests/test_third_party.py"}),
         ("build/program", "sh\n", "sh\n:\n", {"tests/test_program.py"}),
         ("python/attnscale/laws/__init__.py", "A formula.", "Another.", {"tests/test_law.py", *PROCESSES}),
@@ -392,7 +399,7 @@ def test_the_recorder_hears_who_reads(tmp_path: Path) -> None:
 
 
 def test_what_the_stamps_read_belongs_to_the_test_that_asks() -> None:
-    """Each file of tests imports them: with their reads, each would depend on the whole checkout."""
+    """Stamps are imported by each file of tests, which must not depend on the whole checkout by that."""
     recorder, path = Recorder(), unchanged.ROOT / "README.md"
     for name in ("tests/sources.py", "tests/cases.py"):
         code = compile("hear('open', (path, 'r'))", str(unchanged.ROOT / name), "exec")

@@ -18,7 +18,7 @@ from .table import rows
 __all__ = ["merged", "run_tests"]
 
 _ALL = ("-m", "not maintainer", "--all")  # also what is unchanged since it passed: the record counts tests
-#: What old packages say of newer ones that they call is no fault of ours; the usual run sees our own calls.
+#: Warnings of old packages about newer ones that they call are no fault of ours; the usual run sees ours.
 _OLD = tuple(
     f"-Wignore::{name}" for name in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
 )

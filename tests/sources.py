@@ -33,9 +33,9 @@ ROOTS = ("python", ".", "tests", "benchmarks", "notebooks")
 PRINTED = ("python/attnscale/laws/", "python/attnscale/probe/_ask/")
 # Modules that import another one only for what a library has made: it counts where tests name the library.
 BEHIND = {("python/attnscale/device.py", "python/attnscale/torch/__init__.py"): "torch"}
-_LEFT_OUT = frozenset(
-    {"build", "dist", "third_party", "_build", "__pycache__", ".git", ".venv", ".hypothesis", ".cache"}
-)
+# Folders of tools, which change with every run of theirs; others are left out since they are large.
+_OF_TOOLS = frozenset({"__pycache__", ".git", ".venv", ".hypothesis", ".cache"})
+_LARGE = frozenset({"build", "dist", "third_party", "_build"})
 _PAGES = (".md", ".ipynb", ".png", ".svg")
 _CALLS = frozenset({"import_module", "__import__", "importorskip"})
 _CALLS_WITH_A_FILE = frozenset({"run_path", "spec_from_file_location"})
@@ -258,8 +258,10 @@ class Tree:
         return self.sources.facts(self.root / name, self.bytes[name])["code"]
 
     def text(self, name: str) -> str:
-        """Digest of the bytes of a file, also of one in a folder that is left out."""
-        return self.bytes.get(name) or sha256(self.root / name)
+        """Digest of the bytes of a file, also in a large folder that is left out."""
+        if name in self.bytes or any(map(_is_of_tools, Path(name).parts)):
+            return self.bytes.get(name, "not there")
+        return sha256(self.root / name)
 
     def reads_docstrings(self, names: Iterable[str]) -> bool:
         """Whether one of these, outside of the package, reads docstrings of others."""
@@ -401,13 +403,17 @@ class Tree:
         }
 
 
+def _is_of_tools(folder: str) -> bool:
+    return folder in _OF_TOOLS or folder.endswith("_cache")
+
+
 def _is_below(name: str, folder: str) -> bool:
     return folder == "." or name.startswith(f"{folder}/")
 
 
 def _files(root: Path) -> Iterator[str]:
     for folder, inner, names in os.walk(root):
-        inner[:] = [each for each in inner if each not in _LEFT_OUT and not each.endswith("_cache")]
+        inner[:] = [each for each in inner if each not in _LARGE and not _is_of_tools(each)]
         for name in names:
             if not name.endswith((".pyc", ".so")):
                 yield str(Path(folder, name).relative_to(root))

@@ -349,6 +349,17 @@ def test_names_of_the_package_that_a_source_uses(source: str, used: list[str] | 
     assert facts_of(source)["used"] == used
 
 
+def test_files_of_tools_change_with_every_run_and_do_not_count(tmp_path: Path) -> None:
+    for name in ("a", "build/a", ".mypy_cache/a"):
+        plant(tmp_path, name, "text")
+    tree = Tree(tmp_path)
+    assert [tree.text(name) == "not there" for name in ("a", "build/a", ".mypy_cache/a")] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_modules_of_this_checkout_that_a_file_imports() -> None:
     tree = Tree()
     tensors = tree.closure("tests/tensors/test_torch_plain.py")

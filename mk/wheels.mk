@@ -69,7 +69,9 @@ release: ## all files of a release, checked and rehearsed; publishes nothing (FI
 	@$(MAKE) --no-print-directory rehearse
 	@scripts/step --end
 
+# The pages are built from nothing: one that was removed stays in a folder that was there.
 $(RELEASE)/%:
+	@$(if $(filter docs,$*),rm -rf docs/_build)
 	@$(MAKE) --no-print-directory $*
 	@mkdir -p $(@D)
 	@touch $@

@@ -4,8 +4,8 @@
 
 .PHONY: tomorrow yesterday mutants kills fuzz fuzz-asan fuzz-tsan audit-scan audit-fuzz audit-frameworks probe-planted
 
-# In a folder of their own, build/tomorrow and build/yesterday: remove it to look for newer versions. VERSIONS='--only
-# "tests/laws --lf"' runs less, VERSIONS=--write stores the table "tested with" of docs/installation.md.
+# In a folder of their own, build/tomorrow and build/yesterday: remove it to look for newer versions. VERSIONS=--only=--lf
+# or VERSIONS='--only "tests/laws -x"' runs less, VERSIONS=--write stores the table "tested with" of docs/installation.md.
 tomorrow: $(STAMPS)/venv ## the tests with the newest Python, NumPy, PyTorch ... of the index
 	$(call say,the newest versions)
 	JOBS=$(JOBS) $(BIN)/python -m tools.versions tomorrow $(VERSIONS)

@@ -50,7 +50,7 @@ check-ports: $(WHEEL_TOOLS)/ready $(STAMPS)/system-ports ## link the library for
 build/arm64 build/musl build/xsimd-newest $(LATER): build/%: packaging/unpack-packages
 	packaging/unpack-packages $* $@
 
-# What a first user types, in empty environments without network, from the files of dist alone.
+# Nothing but the files of dist is used, and what was downloaded before the network is gone.
 rehearse: $(LATER) ## what a first user types, in empty environments without network, from dist alone
 	$(call say,what a first user types$(comma) in empty environments without network)
 	$(PYTHON) packaging/rehearse.py dist $(addprefix --unpacked ,$(LATER)) --cpp
@@ -69,7 +69,9 @@ release: ## all files of a release, checked and rehearsed; publishes nothing (FI
 	@$(MAKE) --no-print-directory rehearse
 	@scripts/step --end
 
+# The pages are built from nothing: one that was removed stays in a folder that was there.
 $(RELEASE)/%:
+	@$(if $(filter docs,$*),rm -rf docs/_build)
 	@$(MAKE) --no-print-directory $*
 	@mkdir -p $(@D)
 	@touch $@

@@ -49,7 +49,7 @@ class Python:
 
 
 RUNNING = Python("{}.{}".format(*sys.version_info[:2]))
-#: All of them, the free-threaded ones last. The first of these that NumPy has wheels for is 3.14t.
+#: Pythons of the wheels, the free-threaded ones last. The first of these that NumPy has wheels for is 3.14t.
 PYTHONS = (
     RUNNING,
     *(Python(version) for version in UNPACKED if version != RUNNING.version),

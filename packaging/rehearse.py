@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "rehearsal"
 CHECK = ROOT / "tests" / "package" / "wheel_check.py"
 README = ROOT / "README.md"
-#: What a first user types before reading anything: the words, their exit status, and what they print.
+#: Words of a first user who has read nothing, their exit status, and a part of what they print.
 FIRST_WORDS = (
     ("attnscale", 0, "usage: "),
     ("attnscale --help", 0, "exit status:"),

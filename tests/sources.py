@@ -5,7 +5,8 @@ Code is a Python file without comments, docstrings and layout. So a changed docs
 file and not its code: a test that imports it has nothing new to find, and one that reads it as text has.
 
 Imports are read from the source, those in functions too. A string that names a module counts, since it may be
-imported by its name.
+imported by its name, and one that names a file where files are run or loaded. A folder that is linked counts
+whole: its files have other names then.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import ast
 import hashlib
 import json
 import os
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeGuard
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "stamps"
@@ -30,11 +33,15 @@ ROOTS = ("python", ".", "tests", "benchmarks", "notebooks")
 PRINTED = ("python/attnscale/laws/", "python/attnscale/probe/_ask/")
 # Modules that import another one only for what a library has made: it counts where tests name the library.
 BEHIND = {("python/attnscale/device.py", "python/attnscale/torch/__init__.py"): "torch"}
-_LEFT_OUT = frozenset(
-    {"build", "dist", "third_party", "_build", "__pycache__", ".git", ".venv", ".hypothesis", ".cache"}
-)
-_PAGES = (".md", ".ipynb", ".txt", ".png", ".svg")
+# Folders of tools, which change with every run of theirs; others are left out since they are large.
+_OF_TOOLS = frozenset({"__pycache__", ".git", ".venv", ".hypothesis", ".cache"})
+_LARGE = frozenset({"build", "dist", "third_party", "_build"})
+_PAGES = (".md", ".ipynb", ".png", ".svg")
 _CALLS = frozenset({"import_module", "__import__", "importorskip"})
+_CALLS_WITH_A_FILE = frozenset({"run_path", "spec_from_file_location"})
+# Processes of these start without an event of their own, and some serve one file of tests after another.
+_PROCESSES = frozenset({"ProcessPoolExecutor", "get_context", "n_jobs"})
+_DOCSTRINGS = frozenset({"__doc__", "getdoc", "testmod", "DocTestFinder"})
 
 
 class Facts(TypedDict):
@@ -46,6 +53,8 @@ class Facts(TypedDict):
     lazy: bool  # the module has a __getattr__
     dynamic: bool  # it imports by a name that is computed
     used: list[str] | None  # names of the package; all of them if None
+    docstrings: bool  # it reads those of others
+    processes: bool  # it starts some
 
 
 class Sources:
@@ -53,7 +62,10 @@ class Sources:
 
     def __init__(self, path: Path = PLACE / "sources.json") -> None:
         self._path = path
-        self._facts: dict[str, Facts] = read(path) or {}
+        self._reader = f"{sys.version} {sha256(Path(__file__))}"  # another one finds other facts
+        kept = read(path)
+        known = isinstance(kept, dict) and kept.get("reader") == self._reader
+        self._facts: dict[str, Facts] = kept["facts"] if known else {}
         self._asked: set[str] = set()
 
     def facts(self, file: Path, digest: str) -> Facts:
@@ -68,7 +80,8 @@ class Sources:
 
     def keep(self) -> None:
         """Write the facts that were asked for."""
-        write(self._path, {key: self._facts[key] for key in sorted(self._asked)})
+        facts = {key: self._facts[key] for key in sorted(self._asked)}
+        write(self._path, {"reader": self._reader, "facts": facts})
 
 
 def sha256(file: Path) -> str:
@@ -99,29 +112,51 @@ def facts_of(source: str) -> Facts:
     try:
         tree = ast.parse(source)
     except SyntaxError:
-        code = hashlib.sha256(source.encode()).hexdigest()
-        return {"code": code, "imports": [], "for_types": [], "lazy": False, "dynamic": True, "used": None}
+        return {
+            "code": hashlib.sha256(source.encode()).hexdigest(),
+            "imports": [],
+            "for_types": [],
+            "lazy": False,
+            "dynamic": True,
+            "used": None,
+            "docstrings": True,
+            "processes": True,
+        }
     nodes = list(ast.walk(tree))
-    for_types = [each for node in nodes if _is_for_types(node) for each in ast.walk(node)]
+    skipped = [each for node in nodes if _is_for_types(node) for each in node.body]
+    for_types = [each for statement in skipped for each in ast.walk(statement)]
     hidden = set(map(id, for_types))
     seen = [node for node in nodes if id(node) not in hidden] if hidden else nodes
-    calls = [node for node in seen if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
+    calls = [node for node in seen if isinstance(node, ast.Call)]
+    by_name = [call for call in calls if _name(call.func) in _CALLS]
+    named = _named(seen, by_name) | _named_files(seen, calls) | _linked(calls)
+    if any(isinstance(node, ast.Attribute) and node.attr == "__path__" for node in seen):
+        named.add(f"{NAME}.")  # each module
     return {
-        "imports": [*_imports(seen), *((0, name, "") for name in sorted(_named(seen, calls)))],
+        "imports": [*_imports(seen), *((0, name, "") for name in sorted(named))],
         "for_types": list(_imports(for_types)),
         "lazy": any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body),
-        "dynamic": any(call.args and not isinstance(call.args[0], ast.Constant) for call in calls),
+        "dynamic": any(call.args and not isinstance(call.args[0], ast.Constant) for call in by_name),
         "used": _used(seen),
+        "docstrings": any(map(_is_of_docstrings, seen)),
+        "processes": not _PROCESSES.isdisjoint(map(_name, seen)),
         "code": _code(tree, nodes),  # last, since it takes the docstrings out
     }
 
 
-def _is_for_types(node: ast.AST) -> bool:
+def _is_for_types(node: ast.AST) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
 
 
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+def _name(node: ast.AST) -> str:
+    """Last part of a name, or the name of an argument."""
+    found = getattr(node, {ast.Name: "id", ast.Attribute: "attr", ast.keyword: "arg"}.get(type(node), ""), "")
+    return found or ""
+
+
+def _is_of_docstrings(node: ast.AST) -> bool:
+    own = isinstance(node, ast.Name) and node.id == "__doc__"
+    return _name(node) in _DOCSTRINGS and not own
 
 
 def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
@@ -134,11 +169,28 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str, str]]:
 
 def _named(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> set[str]:
     """Modules named by strings: those of the package anywhere, others where they are imported."""
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    texts = _texts(nodes)
     given = {call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
     begins = f"{NAME}."
     of_package = {text for text in texts if text.startswith(begins) and text != begins}
     return {text for text in of_package if text.replace(".", "").isidentifier()} | given
+
+
+def _named_files(nodes: Iterable[ast.AST], calls: Iterable[ast.Call]) -> set[str]:
+    """Modules of the files named by strings, where files are run or loaded."""
+    if not any(_name(call.func) in _CALLS_WITH_A_FILE for call in calls):
+        return set()
+    return {Path(text).stem for text in _texts(nodes) if re.search(r"\w\.py$", text)}
+
+
+def _linked(calls: Iterable[ast.Call]) -> set[str]:
+    """Names of folders to which links are made, each with a slash."""
+    given = [each for call in calls if _name(call.func) == "symlink_to" for each in call.args]
+    return {f"{text}/" for each in given for text in _texts(ast.walk(each)) if text.isidentifier()}
+
+
+def _texts(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def _used(nodes: list[ast.AST]) -> list[str] | None:
@@ -188,7 +240,7 @@ class Tree:
     Parameters
     ----------
     root : path
-        Of the checkout.
+        Root of the checkout.
     sources : Sources
         Facts that are known already.
     """
@@ -205,6 +257,27 @@ class Tree:
             return self.bytes.get(name, "not there")
         return self.sources.facts(self.root / name, self.bytes[name])["code"]
 
+    def text(self, name: str) -> str:
+        """Digest of the bytes of a file, also in a large folder that is left out."""
+        if name in self.bytes or any(map(_is_of_tools, Path(name).parts)):
+            return self.bytes.get(name, "not there")
+        return sha256(self.root / name)
+
+    def reads_docstrings(self, names: Iterable[str]) -> bool:
+        """Whether one of these, outside of the package, reads docstrings of others."""
+        return any(each["docstrings"] for each in map(self._facts, names) if each)
+
+    def starts_processes(self, names: Iterable[str]) -> bool:
+        """Whether one of these, below tests, starts processes that no recorder hears."""
+        of_tests = (each for each in names if each.startswith("tests/"))
+        return any(each["processes"] for each in map(self._facts, of_tests) if each)
+
+    def _facts(self, name: str) -> Facts | None:
+        """Facts of a Python file outside of the package; None of any other."""
+        if not name.endswith(".py") or name.startswith("python/") or name not in self.bytes:
+            return None
+        return self.sources.facts(self.root / name, self.bytes[name])
+
     @cached_property
     def all_code(self) -> str:
         """Digest of the code of all Python files, and of the bytes of others but pages."""
@@ -220,7 +293,7 @@ class Tree:
         return digest_of([each for each in self.bytes if _is_below(each, folder)])
 
     def closure(self, *names: str) -> frozenset[str]:
-        """Files of the checkout that these import, and those import, and so on; these included."""
+        """Files of the checkout that some import, directly or not, and these themselves."""
         found: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -275,13 +348,19 @@ class Tree:
             start = folder.parents[level - 2] if level > 1 else folder
             yield from self._module(start.joinpath(*filter(None, module.split("."))), imported)
             return
+        if module.endswith("/"):
+            yield from (each for each in self.bytes if each.startswith(module))
+            return
         if module.endswith("."):  # the beginning of a name that is computed
             below = f"python/{module.replace('.', '/')}"
             yield from (each for each in self.bytes if each.startswith(below) and each.endswith(".py"))
             return
         found = [each for root in ROOTS for each in self._module(Path(root, *module.split(".")), imported)]
-        if not found and "." not in module:  # a helper beside a file of tests: pytest adds its folder
+        if not found and "." not in module:  # pytest adds the folder of a file of tests, and that file others
             found = self._helpers.get(module, [])
+        if not found and not imported and module.startswith(f"{NAME}."):  # a string with a name in a module
+            module, _, imported = module.rpartition(".")
+            found = list(self._resolve(folder, 0, module, imported))
         yield from found
         if module == NAME and imported in self._lazy_names:
             yield from self._lazy_names[imported]
@@ -306,7 +385,7 @@ class Tree:
     def _helpers(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = defaultdict(list)
         for name in self.bytes:
-            if name.startswith("tests/") and name.endswith(".py"):
+            if name.endswith(".py") and not name.startswith("python/"):
                 found[Path(name).stem].append(name)
         return found
 
@@ -324,13 +403,17 @@ class Tree:
         }
 
 
+def _is_of_tools(folder: str) -> bool:
+    return folder in _OF_TOOLS or folder.endswith("_cache")
+
+
 def _is_below(name: str, folder: str) -> bool:
     return folder == "." or name.startswith(f"{folder}/")
 
 
 def _files(root: Path) -> Iterator[str]:
     for folder, inner, names in os.walk(root):
-        inner[:] = [each for each in inner if each not in _LEFT_OUT and not each.endswith("_cache")]
+        inner[:] = [each for each in inner if each not in _LARGE and not _is_of_tools(each)]
         for name in names:
             if not name.endswith((".pyc", ".so")):
                 yield str(Path(folder, name).relative_to(root))

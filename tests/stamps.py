@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
@@ -31,11 +33,18 @@ from unchanged import is_for_all
 PACKAGE = Path(attnscale.__file__).parent
 # Folders whose files may change without a change of the version of a package.
 OURS = (PACKAGE, *(ROOT / each for each in ("python", "tests", "benchmarks", "notebooks", "docs")))
-# Folders and devices without which some tests are skipped.
+# Folders and devices without which some tests are skipped; some of the folders have packages.
 _OPTIONAL = [
-    *(f"{ROOT}/build/{each}" for each in ("attention-engines", "engines", "gcc", "peers", "vision", "wasm")),
+    *(f"{ROOT}/build/{each}" for each in ("attention-engines", "engines", "gcc", "peers", "vision")),
+    *(f"{ROOT}/build/{each}" for each in ("wasm", "wasm-tests")),
     "/dev/nvidia0",
 ]
+# Variables by which tests are chosen or libraries compute; as the run began, since imports set some.
+_VARIABLES = {
+    name: value
+    for name, value in os.environ.items()
+    if re.match("ATTNSCALE_|CUDA_|HF_|JAX_|LLAMA_|LANG$|LC_|MKL_|OMP_|PYTHON|TORCH|TRITON_|XLA_", name)
+}
 _PROGRAMS = ("chromium", "clang++", "cmake", "g++", "git", "google-chrome", "make", "nm", "node", "unshare")
 
 # Every Python process that has the folder on its path says at its end what it has imported and opened.
@@ -59,12 +68,12 @@ atexit.register(record)
 
 
 class Stamp:
-    """That a test has passed, and with what.
+    """Record that a test has passed, and with what.
 
     Parameters
     ----------
     name : str
-        Of the file.
+        Name of the file.
     source : path
         What the process runs; it is no module of its own.
     place : path
@@ -126,9 +135,11 @@ def _sources() -> Sources:
 @cache
 def environment() -> list[str]:
     """Python, packages, extension module and data of the package, and what of the machine tests look at."""
-    packages = (f"{each.name} {each.version}" for each in metadata.distributions())
-    variables = (f"{name}={value}" for name, value in os.environ.items() if name.startswith("ATTNSCALE_"))
-    machine = (platform.python_version(), platform.platform(), _core.simd_level(), str(os.cpu_count()))
+    beside = metadata.distributions(path=_OPTIONAL)
+    packages = (f"{each.name} {each.version}" for each in (*metadata.distributions(), *beside))
+    variables = (f"{name}={value}" for name, value in _VARIABLES.items())
+    python = f"{platform.python_version()} -O{sys.flags.optimize}"
+    machine = (python, platform.platform(), _core.simd_level(), str(os.cpu_count()))
     files = (f"{file} {sha256(file)}" for file in (*_data(), Path(_core.__file__), ROOT / "pyproject.toml"))
     optional = (*filter(os.path.exists, _OPTIONAL), *filter(None, map(shutil.which, _PROGRAMS)))
     found = (packages, variables, machine, files, optional)

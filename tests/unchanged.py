@@ -2,17 +2,19 @@
 """A pytest plugin: a run of all tests leaves out the files that are unchanged since they passed.
 
 A file of tests depends on the code of what it imports (tests/sources.py), on the bytes of the files of this
-checkout that it or a helper opened as text, on the names in the folders that they listed, on Python, the
-installed packages and the extension module (tests/stamps.py). One that started processes depends on all code,
-and on all files but pages; in tests/package on pages, too, and on the names of all files.
+checkout that it or a helper opened as text or started, on the names in the folders that they listed, on
+Python, the installed packages and the extension module (tests/stamps.py). One that asks for docstrings
+depends on them. One that starts processes depends on all code, and on all files but pages; in tests/package
+on pages, too, and on the names of all files.
 
 A stamp in build/stamps says that a file passed with all that. It is removed before the file runs, and written
-at the end if each of its tests ran and none failed. Nothing is left out with --all, -k or CI=true, nor where
-the command line names files.
+at the end if each of its tests ran and none failed. Nothing is left out with --all, -k, -W, -o or CI=true,
+nor where the command line names files.
 """
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from collections import Counter, defaultdict
@@ -50,6 +52,7 @@ class Recorder:
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = f"{root}{os.sep}"
+        self._unread = tuple(f"{root}{os.sep}{each}{os.sep}" for each in (".venv", ".git", "build/stamps"))
         self._apart = tuple(f"{root}{os.sep}{each}{os.sep}" for each in (".venv", "build", ".git", "python"))
         self.running: str | None = None
         self.found: defaultdict[str, Reads] = defaultdict(set)
@@ -63,6 +66,8 @@ class Recorder:
             self._hear_read(kind, *arguments[:2])
         elif event in _STARTS:
             self._add(("process", ""), sys._getframe(1))
+            if event == "subprocess.Popen":  # a program that was built here
+                self._hear_read("text", arguments[0])
 
     def _hear_read(self, kind: str, path: Any, mode: Any = None) -> None:
         if isinstance(path, int) or (kind == "text" and isinstance(mode, str) and mode[:1] in "wxa"):
@@ -70,7 +75,7 @@ class Recorder:
         name = os.path.abspath(os.fsdecode("." if path is None else path)) + (
             os.sep if kind == "names" else ""
         )
-        if not name.startswith(self._root) or name.startswith(self._apart[:3]) or name.endswith(".pyc"):
+        if not name.startswith(self._root) or name.startswith(self._unread) or name.endswith(".pyc"):
             return
         frame = sys._getframe(2)
         if not any(each in frame.f_code.co_filename for each in _IMPORTING):
@@ -136,15 +141,19 @@ class Stamps:
 
     def _digest(self, file: str, reads: Reads) -> str:
         tree, looks_around = self.tree, file.startswith(_LOOK_AROUND)
-        parts = [("code", name, tree.code(name)) for name in self._uses(file)]
-        parts.append(("text", file, tree.bytes.get(file, "not there")))
+        uses = self._uses(file)
+        digest = tree.text if tree.reads_docstrings(uses) else tree.code
+        parts = [("code", name, digest(name)) for name in uses]
+        parts.append(("text", file, tree.text(file)))
+        if tree.starts_processes(uses):
+            reads = reads | {("process", "")}
         if looks_around:
             parts.append(("names", ".", tree.listing(".")))
         for kind, name in reads:
             if kind == "process":
                 parts.append((kind, name, tree.all_code + (tree.all_pages if looks_around else "")))
             else:
-                found = tree.listing(name) if kind == "names" else tree.bytes.get(name, "not there")
+                found = tree.listing(name) if kind == "names" else tree.text(name)
                 parts.append((kind, name, found))
         return digest_of([self.surroundings, sorted(parts)])
 
@@ -177,7 +186,7 @@ class Plugin:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         name = self._name(collector.path)
         if isinstance(collector, pytest.File):
-            self._recorder.running = name
+            self._begin(name)
             self._items[name] += 0
         report = yield
         if report.failed:
@@ -189,7 +198,14 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        self._recorder.running = self._name(item.path)
+        self._begin(self._name(item.path))
+
+    def _begin(self, file: str) -> None:
+        """Note the file that runs; it is to read what inspect.getsource has kept for another one."""
+        if self._recorder.running != file:
+            self._recorder.running = file
+            for path in [each for each in linecache.cache if each.startswith(str(self._root))]:
+                del linecache.cache[path]
 
     def told(self) -> Told:
         found = {file: sorted(reads) for file, reads in self._recorder.found.items()}
@@ -280,9 +296,11 @@ def is_for_all(config: pytest.Config) -> bool:
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    """Whether each file runs as the marks say: the caller named no files, tests or words."""
-    narrowing = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
-    narrowed = any(getattr(config.option, each, False) for each in narrowing)
+    """Whether each file runs as the marks and pyproject.toml say: the caller named nothing else."""
+    files = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf")
+    steps = ("stepwise", "stepwise_skip", "stepwise_reset", "setuponly", "setupplan")
+    others = ("runxfail", "pythonwarnings", "override_ini")
+    narrowed = any(getattr(config.option, each, False) for each in (*files, *steps, *others))
     return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed
 
 

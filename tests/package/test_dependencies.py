@@ -102,7 +102,7 @@ def rows() -> dict[str, str]:
 
 
 def test_every_declared_name_has_a_row_and_every_row_a_declaration() -> None:
-    """Without the workflows, which the source archive leaves out, names of theirs may stand there."""
+    """The source archive leaves out the workflows: there, rows of their names have no declaration."""
     declared = {plain(name) for name in (*of_pyproject(), *of_make(), *of_scripts(), *of_hosts())}
     named = {plain(name) for name in rows()}
     assert sorted(declared - named) == []

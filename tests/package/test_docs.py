@@ -143,7 +143,7 @@ def test_the_reference_has_every_public_name_and_no_other():
 
 
 def test_every_extra_is_in_the_table():
-    """With the packages that it brings, and no others."""
+    """Packages that an extra brings stand in its row, and no others."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     page = (DOCS / "installation.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, flags=re.MULTILINE))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -23,14 +23,19 @@ READ = (
     "CITATION.cff",
     "packaging/conda/recipe.yaml",
 )
+VERSION = release.version_of(ROOT)
+MAJOR, MINOR, PATCH = VERSION.split(".")
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The files that say the version."""
+    """The files that say the version, without a date."""
+    date = release.heading_of(ROOT)[1]
     for name in READ:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+        text = (ROOT / name).read_text(encoding="utf-8")
+        text = re.sub(r"^date-released: .*\n", "", text, flags=re.MULTILINE)
+        (tmp_path / name).write_text(text.replace(f"({date})", "(unreleased)", 1), encoding="utf-8")
     return tmp_path
 
 
@@ -49,11 +54,11 @@ def test_every_file_says_the_version_of_the_header() -> None:
 @pytest.mark.parametrize(
     ("name", "before", "after", "complaint"),
     [
-        (READ[0], "VERSION_MINOR 1", "VERSION_MINOR 2", "version.hpp, numbers is '0.2.0'"),
-        (READ[1], "## 0.1.0", "## 0.0.9", "CHANGELOG.md, first section is '0.0.9'"),
-        (READ[2], "version: 0.1.0", "version: 0.0.9", "CITATION.cff, version 1 is '0.0.9'"),
+        (READ[0], f"MINOR {MINOR}", "MINOR 99", f"version.hpp, numbers is '{MAJOR}.99.{PATCH}'"),
+        (READ[1], f"## {VERSION}", "## 0.0.9", "CHANGELOG.md, first section is '0.0.9'"),
+        (READ[2], f"version: {VERSION}", "version: 0.0.9", "CITATION.cff, version 1 is '0.0.9'"),
         (READ[2], "license:", "date-released: 2026-12-01\nlicense:", "date-released in CITATION.cff"),
-        (READ[3], "version: 0.1.0", "version: 0.0.9", "conda/recipe.yaml is '0.0.9'"),
+        (READ[3], f"version: {VERSION}", "version: 0.0.9", "conda/recipe.yaml is '0.0.9'"),
     ],
 )
 def test_a_release_is_refused_where_a_file_says_another_version(
@@ -66,15 +71,13 @@ def test_a_release_is_refused_where_a_file_says_another_version(
 
 
 def test_a_final_release_is_dated_and_has_the_tag_of_its_version(tree: Path) -> None:
-    heading, date = release.heading_of(tree)
-    change(tree / "CHANGELOG.md", f"({date})", "(unreleased)")
     assert release.problems(tree, final=False) == []
     (undated,) = release.problems(tree, final=True)
     assert "a release has a date" in undated
     change(tree / "CHANGELOG.md", "(unreleased)", "(2026-12-01)")
     change(tree / "CITATION.cff", "license:", "date-released: 2026-12-01\nlicense:")
-    assert release.problems(tree, final=True, tag=f"v{heading}") == []
-    assert release.problems(tree, final=True, tag="v9.9.9") == [f"tag is '9.9.9', the version is '{heading}'"]
+    assert release.problems(tree, final=True, tag=f"v{VERSION}") == []
+    assert release.problems(tree, final=True, tag="v9.9.9") == [f"tag is '9.9.9', the version is '{VERSION}'"]
 
 
 def test_a_file_that_hides_the_citation_from_zenodo_is_refused(tree: Path) -> None:

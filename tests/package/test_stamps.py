@@ -86,3 +86,15 @@ def test_the_environment_of_every_stamp() -> None:
     text = "\n".join(stamps.environment())
     for each in (r"^numpy \d", r"_core\.\S+\.so \w{64}$", r"\.npz \w{64}$", r"pyproject\.toml \w{64}$"):
         assert re.search(each, text, re.MULTILINE), each
+
+
+def test_packages_beside_the_environment_and_variables(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    info = tmp_path / "timm-9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: timm\nVersion: 9\n")
+    assert "OMP_NUM_THREADS" in stamps._VARIABLES
+    monkeypatch.setattr(stamps, "_OPTIONAL", [str(tmp_path)])
+    monkeypatch.setattr(stamps, "_VARIABLES", {"JAX_PLATFORMS": "cpu"})
+    assert {"timm 9", "JAX_PLATFORMS=cpu", str(tmp_path)} <= set(stamps.environment.__wrapped__())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import unchanged
-from sources import Tree, facts_of
+from sources import Sources, Tree, facts_of
 from unchanged import Recorder, Stamps
 
 HELPERS = Path(unchanged.__file__).parent
@@ -62,6 +62,50 @@ FILES = {
         "import os\nfrom pathlib import Path\n\ndef test_it():\n"
         "    assert os.listdir(Path(__file__).with_name('folder'))\n"
     ),
+    "packaging/tool.py": "def tool():\n    return 1\n",
+    "packaging/loaded.py": "LOADED = 1\n",
+    "packaging/script.py": "from attnscale.other import other\n\nother()\n",
+    "tests/test_tool.py": (
+        "import sys\nfrom pathlib import Path\n\n"
+        "sys.path.append(str(Path(__file__).parents[1] / 'packaging'))\n"
+        "from tool import tool\n\ndef test_it():\n    assert tool()\n"
+    ),
+    "tests/test_loaded.py": (
+        "from importlib.util import module_from_spec, spec_from_file_location\nfrom pathlib import Path\n\n"
+        "def test_it():\n"
+        "    spec = spec_from_file_location('it', Path(__file__).parents[1] / 'packaging' / 'loaded.py')\n"
+        "    spec.loader.exec_module(module_from_spec(spec))\n"
+    ),
+    "tests/test_script.py": (
+        "from pathlib import Path\nfrom runpy import run_path\n\ndef test_it():\n"
+        "    assert run_path(str(Path(__file__).parents[1] / 'packaging' / 'script.py'))\n"
+    ),
+    "tests/test_docstring.py": (
+        "from inspect import getdoc\n\nfrom attnscale.other import other\n\n"
+        "def test_it():\n    assert getdoc(other)\n"
+    ),
+    "linked/data.json": "{}\n",
+    "tests/test_linked.py": (
+        "from pathlib import Path\n\ndef test_it(tmp_path):\n"
+        "    (tmp_path / 'a').symlink_to(Path(__file__).parents[1] / 'linked')\n"
+        "    assert (tmp_path / 'a' / 'data.json').read_text()\n"
+    ),
+    "third_party/data.json": "{}\n",
+    "tests/test_third_party.py": (
+        "from pathlib import Path\n\ndef test_it():\n"
+        "    assert Path(__file__).parents[1].joinpath('third_party/data.json').read_text()\n"
+    ),
+    "build/program": "#!/bin/sh\n",
+    "tests/test_program.py": (
+        "import subprocess\nfrom pathlib import Path\n\ndef test_it():\n"
+        "    program = Path(__file__).parents[1] / 'build' / 'program'\n"
+        "    program.chmod(0o700)\n    subprocess.run([program], check=True)\n"
+    ),
+    "tests/test_pool.py": (
+        "from concurrent.futures import ProcessPoolExecutor\nfrom multiprocessing import get_context\n\n"
+        "def test_it():\n    with ProcessPoolExecutor(1, get_context('spawn')) as pool:\n"
+        "        assert pool.submit(abs, -1).result() == 1\n"
+    ),
     "tests/test_process.py": STARTS,
     "tests/package/test_tree.py": STARTS,
     "tests/package/test_names_of_files.py": "def test_it():\n    pass\n",
@@ -69,9 +113,10 @@ FILES = {
 EVERY = {name for name in FILES if "/test_" in name}
 TWO = ("-p", "xdist.plugin", "-n", "2")
 TREE = "tests/package/test_tree.py"
-PROCESSES = (TREE, "tests/test_process.py")
+PROCESSES = (TREE, "tests/test_process.py", "tests/test_program.py", "tests/test_pool.py")
 SEE_NEW_FILES = {"tests/package/test_names_of_files.py", *PROCESSES}
 LEAF, TEXT = "tests/test_leaf.py", "tests/test_text.py"
+DOCSTRING, SCRIPT = "tests/test_docstring.py", "tests/test_script.py"
 PAGES = ("tests/test_page.py", "tests/test_second_page.py")
 
 
@@ -125,7 +170,14 @@ def root(stamped: Path, tmp_path: Path) -> Path:
         ("python/attnscale/leaf.py", "One.", "Uno.", {TEXT}),
         ("python/attnscale/leaf.py", "\n", "  # why\n", {TEXT}),
         ("python/attnscale/leaf.py", "return 1", "return 2", {LEAF, TEXT, *PROCESSES}),
-        ("python/attnscale/other.py", "return 1", "return 2", {*PROCESSES}),
+        ("python/attnscale/other.py", "Two.", "Due.", {DOCSTRING}),
+        ("python/attnscale/other.py", "return 1", "return 2", {SCRIPT, DOCSTRING, *PROCESSES}),
+        ("packaging/tool.py", "return 1", "return 2", {"tests/test_tool.py", *PROCESSES}),
+        ("packaging/loaded.py", "1", "2", {"tests/test_loaded.py", *PROCESSES}),
+        ("packaging/script.py", "other()", "found = other()", {SCRIPT, *PROCESSES}),
+        ("linked/data.json", "{}", "[]", {"tests/test_linked.py", *PROCESSES}),
+        ("third_party/data.json", "{}", "[]", {"tests/test_third_party.py"}),
+        ("build/program", "sh\n", "sh\n:\n", {"tests/test_program.py"}),
         ("python/attnscale/laws/__init__.py", "A formula.", "Another.", {"tests/test_law.py", *PROCESSES}),
         ("tests/helper.py", "page.md", "../tests/page.md", {*PAGES, *PROCESSES}),
         ("tests/page.md", "A page", "Another", {*PAGES, TREE}),
@@ -146,7 +198,7 @@ def test_files_that_run_after_a_change(
 
 def test_a_new_file_in_a_folder_that_was_listed(root: Path) -> None:
     plant(root, "tests/folder/b.txt", "")
-    assert EVERY - passed(root) == {"tests/test_names.py", "tests/package/test_names_of_files.py", TREE}
+    assert EVERY - passed(root) == {"tests/test_names.py", *SEE_NEW_FILES}
 
 
 def test_other_surroundings(root: Path) -> None:
@@ -195,6 +247,27 @@ def test_runs_that_leave_out_nothing(
     assert ran == files, done.stdout
 
 
+@pytest.mark.parametrize("options", [("--setup-plan",), ("-W", "ignore")])
+def test_a_run_in_another_way_stamps_nothing(options: tuple[str, ...], root: Path) -> None:
+    plant(root, LEAF, FILES[LEAF].replace("== 1", "> 0"))
+    run(root, *options)
+    assert LEAF not in passed(root)
+
+
+def test_a_source_that_two_files_ask_for(root: Path) -> None:
+    """inspect.getsource reads a file once in a process."""
+    text = (
+        "import inspect\n\nimport attnscale as at\n\ndef test_it():\n    assert inspect.getsource(at.leaf)\n"
+    )
+    two = {LEAF, "tests/test_law.py"}
+    for name in two:
+        plant(root, name, text)
+    run(root)
+    assert passed(root) >= two
+    plant(root, "python/attnscale/leaf.py", FILES["python/attnscale/leaf.py"] + "# more\n")
+    assert not passed(root) & two
+
+
 @pytest.mark.parametrize(
     ("statement", "processes"), [("raise KeyboardInterrupt", ()), ("__import__('os')._exit(1)", TWO)]
 )
@@ -231,6 +304,30 @@ def test_the_digest_of_code_is_the_same_in_each_process() -> None:
     assert said == {f"{facts_of(source)}\n"}
 
 
+def test_facts_that_another_reader_found_are_found_again(tmp_path: Path) -> None:
+    source, kept = tmp_path / "a.py", tmp_path / "sources.json"
+    source.write_text("import b\n")
+    first = Sources(kept)
+    first.facts(source, "digest")
+    first.keep()
+    source.write_text("import c\n")
+    assert Sources(kept).facts(source, "digest")["imports"] == [[0, "b", ""]]
+    kept.write_text(kept.read_text().replace('"reader": "', '"reader": "another '))
+    assert Sources(kept).facts(source, "digest")["imports"] == [(0, "c", "")]
+
+
+@pytest.mark.parametrize(
+    ("source", "imports"),
+    [
+        ("if TYPE_CHECKING:\n    import a\nelse:\n    import b", [(0, "b", "")]),
+        ("names = a.__path__", [(0, "attnscale.", "")]),
+        ("setattr('attnscale.laws.f', g)", [(0, "attnscale.laws.f", "")]),
+    ],
+)
+def test_imports_of_a_source(source: str, imports: list[tuple[int, str, str]]) -> None:
+    assert facts_of(source)["imports"] == imports
+
+
 def test_code_is_what_python_runs() -> None:
     first = facts_of('"""A."""\n\ndef f(x):\n    """B."""\n    return x  # C\n')
     same = facts_of("# D\ndef f(x):\n\n    return (x)\n")
@@ -252,6 +349,17 @@ def test_names_of_the_package_that_a_source_uses(source: str, used: list[str] | 
     assert facts_of(source)["used"] == used
 
 
+def test_files_of_tools_change_with_every_run_and_do_not_count(tmp_path: Path) -> None:
+    for name in ("a", "build/a", ".mypy_cache/a"):
+        plant(tmp_path, name, "text")
+    tree = Tree(tmp_path)
+    assert [tree.text(name) == "not there" for name in ("a", "build/a", ".mypy_cache/a")] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_modules_of_this_checkout_that_a_file_imports() -> None:
     tree = Tree()
     tensors = tree.closure("tests/tensors/test_torch_plain.py")
@@ -260,6 +368,9 @@ def test_modules_of_this_checkout_that_a_file_imports() -> None:
     assert "python/attnscale/theory/_bounds.py" in theory
     assert not any(name.startswith(("python/attnscale/torch/", "python/attnscale/cli/")) for name in theory)
     assert "python/attnscale/plot/_training.py" in tree.closure("python/attnscale/_base/drawing.py")
+    assert set(tree._resolve(Path("tests"), 0, "attnscale.laws.f", "")) == {
+        "python/attnscale/laws/__init__.py"
+    }
 
 
 def test_everything_that_a_file_has_imported_is_known() -> None:
@@ -299,7 +410,7 @@ def test_the_recorder_hears_who_reads(tmp_path: Path) -> None:
 
 
 def test_what_the_stamps_read_belongs_to_the_test_that_asks() -> None:
-    """Each file of tests imports them: with their reads, each would depend on the whole checkout."""
+    """Stamps are imported by each file of tests, which must not depend on the whole checkout by that."""
     recorder, path = Recorder(), unchanged.ROOT / "README.md"
     for name in ("tests/sources.py", "tests/cases.py"):
         code = compile("hear('open', (path, 'r'))", str(unchanged.ROOT / name), "exec")

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tools.versions import environment, failures, run, table
+from tools.versions import __main__, environment, failures, run, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"sklearn": "scikit-learn", "numpy": "numpy", "torch": "torch", "attnscale": "attnscale"}
@@ -85,6 +89,24 @@ def test_a_run_of_some_tests_changes_what_the_record_says_of_them(outcome: failu
     assert (other["count"], other["whole"], len(other["failures"])) == (4, False, 1)
 
 
+def test_a_run_leaves_out_nothing_and_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[tuple[object, ...]] = []
+
+    def pytest_run(command: list[object], **_: object) -> SimpleNamespace:
+        commands.append(tuple(command))
+        (tmp_path / "junit.xml").write_text(REPORT)
+        return SimpleNamespace(returncode=1)
+
+    monkeypatch.setattr(run, "installed", lambda *_: {"python": "3.15", "packages": {}, "imports": {}})
+    monkeypatch.setattr(run.subprocess, "run", pytest_run)
+    made = environment.Environment(tmp_path / "python", tmp_path, {})
+    for free_threaded in (False, True):
+        assert not run.run_tests(made, tmp_path, "tomorrow", None, free_threaded)
+    assert all("--all" in command for command in commands)
+    record = json.loads((tmp_path / "result.json").read_text())
+    assert (record["end"], record["count"], record["whole"]) == ("tomorrow", 4, True)
+
+
 def test_every_extra_and_the_build_are_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = list(environment.requirements(project, ["test"]))
@@ -102,6 +124,52 @@ def test_tools_of_tests_are_those_that_make_installs() -> None:
         each.partition("==")[0] for each in alone
     }
     assert all(each[0].isalpha() for each in (*tools, *alone))
+
+
+def test_the_words_of_the_pages_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [(ROOT / name).read_text("utf-8") for name in ("docs/contributing/index.md", "mk/search.mk")]
+    lines = [line for text in texts for line in re.findall(r"VERSIONS=('[^']+'|-[-=\w]+)", text)]
+    assert len(lines) == 5
+    seen: list[str | None] = []
+    monkeypatch.setattr(__main__, "_test", lambda options: not seen.append(options.only))
+    monkeypatch.setattr(__main__, "installed", lambda *_: {"python": "3", "packages": {}})
+    monkeypatch.setattr(__main__, "write_table", lambda *_: "")
+    for line in lines:
+        monkeypatch.setattr("sys.argv", ["versions", "tomorrow", *shlex.split(line.strip("'"))])
+        assert __main__.main() == 0
+    assert seen == ["--lf", None, "--lf", "tests/laws -x", None]
+
+
+def test_versions_are_kept_while_the_same_packages_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs: list[str] = []
+
+    def resolve(words: tuple[object, ...], check: bool) -> None:
+        out = Path(str(words[-1]))
+        assert not out.exists()
+        out.write_text("numpy==2.0\n")
+        runs.append(out.name)
+
+    (tmp_path / "mk").mkdir()
+    for name in ("pyproject.toml", "mk/tools.mk"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "program", Path)
+    monkeypatch.setattr(environment.subprocess, "run", resolve)
+    for _ in range(2):
+        lock = environment._resolve("yesterday", tmp_path, Path("python"), False)
+        assert (lock.name, lock.read_text()) == ("lock.txt", "numpy==2.0\n")
+        assert runs == ["direct.txt", "lock.part"]
+    text = (tmp_path / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text.replace('"numpy>=', '"numpy>=9'))
+    environment._resolve("yesterday", tmp_path, Path("python"), False)
+    assert runs == ["direct.txt", "lock.part"] * 2
+
+
+def test_an_interpreter_without_the_package_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"false does not say what is installed"):
+        environment.installed(Path("false"), tmp_path)
 
 
 PAGE = """# A

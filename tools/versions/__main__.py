@@ -2,8 +2,8 @@
 """python -m tools.versions: the tests with the newest packages of the index, or with the oldest.
 
 The oldest are those that pyproject.toml names. All is in build/tomorrow or build/yesterday, and what is there
-is used again: remove the folder to look for newer versions. The exit status is 1 if a test fails; result.json
-there has the record.
+is used again while the same packages are asked for: remove the folder to look for newer versions. The exit
+status is 1 if a test fails; result.json there has the record.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ def main() -> int:
     parser.add_argument(
         "--free-threaded", action="store_true", help="quick tests without a GIL; needs --python"
     )
-    parser.add_argument("--only", metavar="ARGUMENTS", help='arguments of pytest, as in "--lf" or a file')
+    parser.add_argument(
+        "--only", metavar="ARGUMENTS", help="arguments of pytest, such as a file; --only=--lf"
+    )
     parser.add_argument("--no-tests", action="store_true", help="only make the environment")
     parser.add_argument("--write", action="store_true", help="write the table of docs/installation.md")
     options = parser.parse_args()
-    passed = True
-    if options.end != "table":
-        passed = _test(options)
-    if options.write or options.end == "table":
+    writes = options.write or options.end == "table"
+    # Before the tests: it needs a package that is installed here, too.
+    has = installed(Path(sys.executable), ROOT) if writes else {}
+    passed = options.end == "table" or _test(options)
+    if writes:
         records = {
             column: ROOT / "build" / end / "result.json"
             for column, end in (("oldest", "yesterday"), ("newest", "tomorrow"))
         }
-        has = installed(Path(sys.executable), ROOT)
         print(write_table(records, {"python": has["python"], **has["packages"]}))
     return 0 if passed else 1
 

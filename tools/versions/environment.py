@@ -77,10 +77,27 @@ def _bare(names: Sequence[str]) -> list[str]:
 
 
 def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:
-    """The file of exact versions; one that is there is kept."""
-    lock = place / "lock.txt"
-    if lock.exists():
+    """The file of exact versions; one that is there is kept while the same packages are asked for."""
+    lock, part, direct = (place / name for name in ("lock.txt", "lock.part", "direct.txt"))
+    asked = {place / name: text for name, text in _asked(end, free_threaded).items()}
+    if lock.exists() and all(path.exists() and path.read_text() == text for path, text in asked.items()):
         return lock
+    for old in (lock, part, direct):  # uv prefers versions of the file that it is to write
+        old.unlink(missing_ok=True)
+    for path, text in asked.items():
+        path.write_text(text)
+    wheels = () if free_threaded else ("--only-binary", ":all:")  # some have no wheel for it yet
+    compile = (program("uv"), "pip", "compile", "-q", "--python", python, "--no-annotate", *wheels)
+    order = "lowest-direct" if end == "yesterday" else "highest"
+    subprocess.run((*compile, "--resolution", order, place / "direct.in", "-o", direct), check=True)
+    # The tools of tests come second: the lowest versions of them are nobody's promise.
+    subprocess.run((*compile, direct, place / "tools.in", "-o", part), check=True)
+    part.rename(lock)
+    return lock
+
+
+def _asked(end: str, free_threaded: bool) -> dict[str, str]:
+    """Packages of pyproject.toml, and tools of tests: the lines of a file for each."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = _WITHOUT_TENSORS if free_threaded else tuple(project["project"]["optional-dependencies"])
     if end == "yesterday":  # the kernels need a Triton that is newer than that of the oldest PyTorch
@@ -88,20 +105,10 @@ def _resolve(end: str, place: Path, python: Path, free_threaded: bool) -> Path:
     wanted = dict.fromkeys(requirements(project, extras))
     if end == "yesterday":
         wanted |= dict.fromkeys(_BESIDE_THE_OLDEST)
-    (place / "direct.in").write_text("".join(f"{line}\n" for line in wanted))
-    wheels = () if free_threaded else ("--only-binary", ":all:")  # some have no wheel for it yet
-    compile = (program("uv"), "pip", "compile", "-q", "--python", python, "--no-annotate", *wheels)
-    direct, part = place / "direct.txt", place / "lock.part"
-    order = "lowest-direct" if end == "yesterday" else "highest"
-    subprocess.run((*compile, "--resolution", order, place / "direct.in", "-o", direct), check=True)
-    # The tools of tests come second: the lowest versions of them are nobody's promise.
     tools, _ = tools_of_tests((ROOT / "mk" / "tools.mk").read_text("utf-8"))
     tools = [] if free_threaded else _bare(tools)
-    (place / "tools.in").write_text("".join(f"{line}\n" for line in ("pip", "build", *tools)))
-    both = (direct, place / "tools.in")
-    subprocess.run((*compile, *both, "-o", part), check=True)
-    part.rename(lock)
-    return lock
+    files = {"direct.in": wanted, "tools.in": ("pip", "build", *tools)}
+    return {name: "".join(f"{line}\n" for line in lines) for name, lines in files.items()}
 
 
 def _variables(venv: Path, tree: Path) -> dict[str, str]:
@@ -170,6 +177,8 @@ def _not_locked(names: Sequence[str], lock: Path) -> list[str]:
 
 def installed(python: Path, folder: Path) -> dict[str, Any]:
     """Version of an interpreter, its packages by name, and the package of each import."""
-    done = subprocess.run((python, "-c", _SEEN), cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run((python, "-c", _SEEN), cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{python} does not say what is installed beside attnscale:\n{done.stderr.strip()}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found

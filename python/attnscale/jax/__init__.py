@@ -8,14 +8,14 @@
 """
 
 try:
-    from jax import __version_info__ as _version
+    from jax import __version__ as _version
 except ImportError as error:
     raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8.1'") from error
 
-if _version < (0, 8, 1):
-    raise ImportError(
-        f"attnscale.jax needs jax 0.8.1 or newer, got {'.'.join(map(str, _version))}: pip install 'jax>=0.8.1'"
-    )
+from .._base.versions import too_old as _too_old
+
+if _reason := _too_old("attnscale.jax", "jax", _version, "0.8.1"):
+    raise ImportError(_reason)
 
 from .._base.statistics import AttentionStatistics
 from ._arguments import Sink

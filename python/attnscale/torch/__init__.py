@@ -24,10 +24,10 @@ try:
 except ImportError as error:
     raise ImportError(f"attnscale.torch needs torch ({error}): pip install torch") from error
 
-if _torch.__version__ < (2, 6):
-    raise ImportError(
-        f"attnscale.torch needs torch 2.6 or newer, got {_torch.__version__}: pip install 'torch>=2.6'"
-    )
+from .._base.versions import too_old as _too_old
+
+if _reason := _too_old("attnscale.torch", "torch", _torch.__version__, "2.6"):
+    raise ImportError(_reason)
 
 from .._base.runtime import use_threads_of_torch
 from .._base.statistics import AttentionStatistics

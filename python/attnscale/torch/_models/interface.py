@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from transformers import __version__ as _version
 
+from ..._base.versions import too_old
+
 # Before 5.4 functions of masks have other arguments.
-if tuple(map(int, _version.split(".")[:2])) < (5, 4):
-    raise ImportError(
-        f"attnscale.torch.register needs transformers 5.4 or newer, got {_version}: "
-        "pip install 'transformers>=5.4'"
-    )
+if _reason := too_old("attnscale.torch.register", "transformers", _version, "5.4"):
+    raise ImportError(_reason)
 
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 

@@ -10,12 +10,13 @@ from importlib.util import find_spec
 
 import torch
 
+from ..._base.versions import is_older
 from .._base.arguments import Arguments
 from .._plain.plan import of_distance
 from .._plain.scores import key_count
 
 #: Oldest Triton that compiles the kernels, whose arguments are tuples of addresses and strides.
-_OLDEST = (3, 4)
+_OLDEST = "3.4"
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 #: Statistics that the kernels lack.
 _NOT_HERE = ("renyi2", "min_score")
@@ -40,11 +41,10 @@ def check_installed() -> None:
             found = version("triton")
         except PackageNotFoundError:  # a build under another name, such as pytorch-triton-rocm
             return
-        if tuple(int(part) for part in found.split(".")[:2]) >= _OLDEST:
+        if not is_older(found, _OLDEST):
             return
-    oldest = ".".join(map(str, _OLDEST))
     raise ImportError(
-        f"backend='triton' needs Triton {oldest} or later, found {found}: pip install \"attnscale[triton]\""
+        f"backend='triton' needs Triton {_OLDEST} or later, found {found}: pip install \"attnscale[triton]\""
     )
 
 

@@ -147,7 +147,8 @@ def environment() -> list[str]:
 
 
 def _data() -> Iterator[Path]:
-    """Files of the package that are no modules."""
+    """Files of the package that are no modules of this checkout: an installed copy counts whole."""
+    is_here = PACKAGE.resolve() == ROOT / "python" / "attnscale"
     for file in PACKAGE.rglob("*"):
-        if file.is_file() and file.suffix not in {".py", ".pyc"}:
+        if file.is_file() and file.suffix != ".pyc" and not (is_here and file.suffix == ".py"):
             yield file

@@ -88,6 +88,13 @@ def test_the_environment_of_every_stamp() -> None:
         assert re.search(each, text, re.MULTILINE), each
 
 
+def test_modules_of_an_installed_copy_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not any(each.suffix == ".py" for each in stamps._data())
+    (tmp_path / "module.py").write_text("")
+    monkeypatch.setattr(stamps, "PACKAGE", tmp_path)
+    assert list(stamps._data()) == [tmp_path / "module.py"]
+
+
 def test_packages_beside_the_environment_and_variables(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack  # noq
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests.models.spellings import WIDTH, Spelling  # noqa: E402
+from tests.versions import written_for  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("fixed_seed", "_nothing_left")]
 
@@ -418,7 +419,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     where = __import__("sys").modules[run.__module__].torch.accelerator
     monkeypatch.setattr(where, "current_stream", lambda device=None: contextlib.nullcontext())
-    monkeypatch.setattr(where, "device_index", lambda device=None: contextlib.nullcontext(), raising=False)
+    monkeypatch.setattr(where, "device_index", lambda device=None: contextlib.nullcontext())
     monkeypatch.setattr(where, "is_available", lambda: True)
     monkeypatch.setattr(where, "current_accelerator", lambda: torch.device("cpu"))
 
@@ -445,6 +446,7 @@ class OnReplicas(nn.Module):
         return copies[self.module]
 
 
+@written_for("torch>=2.13")  # that of 2.6 asks for a driver of CUDA
 def test_replicas_in_threads_are_recorded_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu(monkeypatch)
     model, x = OnReplicas(Model()), torch.randn(4, N, WIDTH)
@@ -461,6 +463,7 @@ def test_replicas_in_threads_are_recorded_as_the_model(monkeypatch: pytest.Monke
         np.testing.assert_allclose(found, np.sort(right, axis=0), rtol=0, atol=1e-5)
 
 
+@written_for("torch>=2.13")
 def test_threads_of_others_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas of an unrecorded model run in threads while another model is recorded."""
     on_cpu(monkeypatch)

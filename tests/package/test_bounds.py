@@ -62,7 +62,7 @@ def test_the_build_has_the_bounds_of_the_scripts() -> None:
 #: An older package in place of the real one, and what is then asked for.
 TOO_OLD: dict[str, tuple[str, str, str]] = {
     "torch": ("2.5.1+cpu", "attnscale.torch", "attnscale.torch needs torch"),
-    "jax": ("0.8.0", "attnscale.jax", "attnscale.jax needs jax"),
+    "jax": ("0.8.1", "attnscale.jax", "attnscale.jax needs jax"),
     "transformers": ("5.3.0", "attnscale.torch.register", "attnscale.torch.register needs transformers"),
 }
 

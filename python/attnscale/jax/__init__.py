@@ -10,11 +10,11 @@
 try:
     from jax import __version__ as _version
 except ImportError as error:
-    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8.1'") from error
+    raise ImportError(f"attnscale.jax needs jax ({error}): pip install 'jax>=0.8.2'") from error
 
 from .._base.versions import too_old as _too_old
 
-if _reason := _too_old("attnscale.jax", "jax", _version, "0.8.1"):
+if _reason := _too_old("attnscale.jax", "jax", _version, "0.8.2"):
     raise ImportError(_reason)
 
 from .._base.statistics import AttentionStatistics

@@ -85,6 +85,8 @@ def test_a_run_of_some_tests_changes_what_the_record_says_of_them(outcome: failu
     record = run.merged(before, {"numpy": "2"}, outcome, "--lf")
     assert [each[0] for each in record["failures"]] == [outcome.tests[1], "tests/b.py::test_w"]
     assert (record["count"], record["whole"]) == (9, True)
+    of_a_file = run.merged(before, {"numpy": "2"}, outcome, "tests/b.py")
+    assert [each[0] for each in of_a_file["failures"]] == [outcome.tests[1]]
     other = run.merged(before, {"numpy": "3"}, outcome, "--lf")
     assert (other["count"], other["whole"], len(other["failures"])) == (4, False, 1)
 

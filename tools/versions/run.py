@@ -71,12 +71,21 @@ def run_tests(
 def merged(
     before: dict[str, Any], versions: dict[str, str], seen: Outcome, only: str | None
 ) -> dict[str, Any]:
-    """The record after a run: what failed before and was not run now still counts, with the same versions."""
+    """The record after a run: what failed before and was not run now still counts, with the same versions.
+
+    A test that a file no longer has does not count, where the run was of whole files.
+    """
     failures = list(seen.failures)
     count, whole = len(seen.tests), only is None
     if before and before["versions"] == versions:
+        words = shlex.split(only or "")
+        files = set() if any(word.startswith("-") for word in words) else set(words)
         run = set(seen.tests)
-        failures += [Failure(*each) for each in before["failures"] if each[0] not in run]
+        failures += [
+            Failure(*each)
+            for each in before["failures"]
+            if each[0] not in run and each[0].partition("::")[0] not in files
+        ]
         count, whole = before["count"], before["whole"]
     return {
         "versions": versions,

@@ -44,19 +44,19 @@ comma := ,
 demo: $(STAMPS)/$(if $(wildcard $(STAMPS)/install),install,demo) ## build, install into .venv, and show the entropy of real attention heads
 	@PATH='$(CALLERS_PATH)' $(BIN)/attnscale demo
 
-# pip waits and unpacks on one core while C++ compiles on the others.
+# pip waits and unpacks on one core while C++ compiles on the others. In CI, whose next command is check, its tools, too.
 test: ## before each commit: C++ tests at every SIMD level, then pytest; ALL=1 runs all files
 	@scripts/step --begin
 	@$(MAKE) --no-print-directory $(STAMPS)/install
-	@STEPS=/dev/null $(MAKE) --no-print-directory $(STAMPS)/tools & tools=$$!; \
+	@STEPS=/dev/null $(MAKE) --no-print-directory $(STAMPS)/tools $(if $(CI),$(CHECK_TOOLS)) & tools=$$!; \
 	$(MAKE) --no-print-directory $(STAMPS)/tested-cpp && wait $$tools || { kill $$tools 2>/dev/null; exit 1; }
 	@$(MAKE) --no-print-directory test-python
 	@scripts/step --end
 
 # C++ steps run beside Python steps: alone, each leaves a core idle for a fifth of the time. Tools that both need are
 # installed before. The log of the C++ steps is printed at the end.
-CHECK_TOOLS := $(STAMPS)/tools $(addprefix $(STAMPS)/system-,build test clang lint neon browser) build/xsimd-newest \
-  build/headers build/vision
+CHECK_TOOLS = $(STAMPS)/tools $(addprefix $(STAMPS)/system-,build test clang lint neon browser) build/xsimd-newest \
+  build/headers build/vision $(LINTERS) $(WHEEL_TOOLS)/ready
 CHECK_CPP := lint-cpp test-clang test-shared test-asan test-neon
 CHECK_PYTHON := lint-python lint-workflows test-levels wasm test-rest
 BESIDE := STEPS=build/steps-cpp

@@ -19,6 +19,8 @@ test-clang: build/xsimd-newest $(STAMPS)/system-build $(STAMPS)/system-clang ## 
 	$(call say,C++ tests: clang++ and the newest xsimd)
 	$(call build_and_ctest,clang)
 
+# Each level costs a minute: ASAN_LEVELS= has them all, as a workflow and `make fuzz-asan` do.
+export ASAN_LEVELS ?= avx2
 test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-clang ## address and undefined-behaviour sanitizers (in check)
 	$(call say,C++ tests: address and undefined-behaviour sanitizers)
 	$(call build_and_ctest,asan)

@@ -14,13 +14,15 @@ test-cpp: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-test ## at ever
 	$(call say,C++ tests at every SIMD level: g++)
 	$(call build_and_ctest,gcc)
 
-# Every compiler and every xsimd; the sanitizers' build is clang++ with the installed xsimd.
+# Every compiler and every xsimd; the sanitizers' build is clang++ with the installed xsimd. Each level costs a minute:
+# beside the baseline, each of avx2 and avx512 has its turn in one of the two. Empty lists are all levels, as in a
+# workflow; `make fuzz-asan` has all of them, too.
+export CLANG_LEVELS ?= avx512;avx512_bf16;amx_bf16
+export ASAN_LEVELS ?= avx2
 test-clang: build/xsimd-newest $(STAMPS)/system-build $(STAMPS)/system-clang ## with clang++ and the newest xsimd (in check)
 	$(call say,C++ tests: clang++ and the newest xsimd)
 	$(call build_and_ctest,clang)
 
-# Each level costs a minute: ASAN_LEVELS= has them all, as a workflow and `make fuzz-asan` do.
-export ASAN_LEVELS ?= avx2
 test-asan: $(STAMPS)/venv $(STAMPS)/system-build $(STAMPS)/system-clang ## address and undefined-behaviour sanitizers (in check)
 	$(call say,C++ tests: address and undefined-behaviour sanitizers)
 	$(call build_and_ctest,asan)

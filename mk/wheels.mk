@@ -2,7 +2,7 @@
 #
 #: Distributions
 
-.PHONY: wasm wheels wheels-again check-wheels check-sdist check-ports rehearse release
+.PHONY: wasm test-wasm wheels wheels-again check-wheels check-sdist check-ports rehearse release
 
 # Not part of `make check`: the compiler has 411 MB, and all targets take a quarter of an hour.
 WHEEL_TOOLS := build/wheel-tools
@@ -14,14 +14,20 @@ $(WHEEL_TOOLS)/ready: packaging/wheel-tools.txt scripts/make-venv scripts/system
 	@$(WHEEL_TOOLS)/bin/pip install -q --no-compile --disable-pip-version-check -r packaging/wheel-tools.txt
 	@touch $@
 
-# Built only if missing; `make wasm` always builds it, and its tests.
+# Built only if missing; `make wasm` always builds it, and the program of tests/conformance.
 $(WASM): | $(WHEEL_TOOLS)/ready build/xsimd-newest build/headers
 	$(call say,the core in WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py
 
 wasm: $(WHEEL_TOOLS)/ready build/xsimd-newest build/headers ## the core as a WebAssembly module (in check)
 	$(call say,the core in WebAssembly)
+	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py --conformance
+
+# They compile for three minutes; check compares the module and the program with Python.
+test-wasm: $(WHEEL_TOOLS)/ready build/xsimd-newest build/headers $(STAMPS)/tools ## the C++ tests as WebAssembly, in wasmtime
+	$(call say,C++ tests: WebAssembly)
 	$(WHEEL_TOOLS)/bin/python packaging/build_wasm.py --tests
+	$(BIN)/pytest -q -m maintainer tests/wasm/test_wasm_cpp.py
 
 # Headers of later versions of Python, and these Pythons to run.
 LATER := $(addprefix build/python3.,13 14 15)

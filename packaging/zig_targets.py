@@ -67,12 +67,15 @@ def compiler_of(target: Target) -> Path:
     return write_compiler(target, zig(), version("ziglang"), ROOT / "build" / "zig")
 
 
-def cmake(source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str]) -> None:
-    """Configure and build."""
+def cmake(
+    source: Path, folder: Path, defines: dict[str, str], environment: dict[str, str], *targets: str
+) -> None:
+    """Configure and build, all or these targets alone."""
     options = [f"-D{name}={value}" for name, value in defines.items()]
     command = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", "--log-level=WARNING", *options]
     subprocess.run(command, env=environment, check=True)
-    subprocess.run(["cmake", "--build", folder], env=environment, check=True)
+    chosen = ["--target", *targets] if targets else []
+    subprocess.run(["cmake", "--build", folder, *chosen], env=environment, check=True)
 
 
 def write_compiler(target: Target, zig: Path, version: str, folder: Path) -> Path:

@@ -160,14 +160,13 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the sdist, for this machine."""
+    """Built from the sdist."""
     folder = tmp_path_factory.mktemp("wheel")
     with tarfile.open(sdist) as tar:
         # Python 3.11 has the filter from 3.11.4 on; Debian 12 has 3.11.2.
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, unpacked)
-    command += ("-Ccmake.define.ATTNSCALE_SIMD_LEVELS=native",)  # `make release` has all levels
     faulthandler.cancel_dump_traceback_later()  # beside other work it takes longer than a test may
     if zig_targets.WASM_MODULE.exists():
         command += (f"-Ccmake.define.ATTNSCALE_WASM_MODULE={zig_targets.WASM_MODULE}",)

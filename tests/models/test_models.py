@@ -65,10 +65,10 @@ def test_models_that_reckon_with_their_mask_run_on_this_packages_attention(kind:
 
 
 @pytest.mark.maintainer
-def test_an_eighth_of_all_types_is_right() -> None:
-    """Names fix the eighth; the script runs all types."""
+def test_a_sixth_of_all_types_is_right() -> None:
+    """Names fix the sixth; the script runs all types."""
     good = [kind for kind, each in EXPECTED.items() if each["state"] in GOOD]
-    kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 8 == 0]
+    kinds = [kind for kind in good if zlib.crc32(kind.encode()) % 6 == 0]
     assert len(kinds) > 40
     _check(kinds)
 

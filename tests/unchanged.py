@@ -299,8 +299,11 @@ def _is_whole(config: pytest.Config) -> bool:
     """Whether each file runs as the marks and pyproject.toml say: the caller named nothing else."""
     files = ("keyword", "collectonly", "deselect", "ignore", "ignore_glob", "lf")
     steps = ("stepwise", "stepwise_skip", "stepwise_reset", "setuponly", "setupplan")
-    others = ("runxfail", "pythonwarnings", "override_ini")
+    others = ("runxfail", "pythonwarnings")
     narrowed = any(getattr(config.option, each, False) for each in (*files, *steps, *others))
+    # pytest enters its options --strict-markers and --strict-config of pyproject.toml here, too.
+    overridden = {each for each in config.option.override_ini or () if not each.startswith("strict_")}
+    narrowed = narrowed or bool(overridden)
     return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed
 
 

@@ -302,9 +302,8 @@ def _is_whole(config: pytest.Config) -> bool:
     others = ("runxfail", "pythonwarnings")
     narrowed = any(getattr(config.option, each, False) for each in (*files, *steps, *others))
     # pytest enters its options --strict-markers and --strict-config of pyproject.toml here, too.
-    overridden = {each for each in config.option.override_ini or () if not each.startswith("strict_")}
-    narrowed = narrowed or bool(overridden)
-    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed
+    overridden = {*(config.option.override_ini or ())} - {"strict_markers=true", "strict_config=true"}
+    return config.args_source == pytest.Config.ArgsSource.TESTPATHS and not narrowed and not overridden
 
 
 def register(config: pytest.Config, surroundings: Callable[[], list[str]]) -> None:

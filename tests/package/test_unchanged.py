@@ -31,7 +31,10 @@ def pytest_configure(config):
 """
 STARTS = "import subprocess\n\ndef test_it():\n    subprocess.run(['true'], check=True)\n"
 FILES = {
-    "pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["tests"]\npythonpath = ["tests", "python"]\n',
+    "pyproject.toml": (  # with the options of this project
+        '[tool.pytest.ini_options]\ntestpaths = ["tests"]\npythonpath = ["tests", "python"]\n'
+        'addopts = ["-ra", "--strict-markers", "--strict-config"]\nmarkers = ["slow: a mark"]\n'
+    ),
     "python/attnscale/__init__.py": (
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from . import laws\n    from .leaf import leaf\n"

@@ -143,13 +143,14 @@ def rehearse_here(python: Path, dist: Path, folder: Path) -> dict[str, str]:
     subprocess.run([python, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
     wheel = download(programs / "python", dist, folder / "wheels")
-    install = f"pip install -q --disable-pip-version-check --no-index --find-links {folder / 'wheels'}"
+    wheels = shlex.quote(str(folder / "wheels"))
+    install = f"pip install -q --disable-pip-version-check --no-index --find-links {wheels}"
     type_line(f"{install} attnscale", folder, programs)
     for line, status, expected in FIRST_WORDS:
         said = type_line(line, folder, programs, status=status)
         if expected not in said:
             sys.exit(f"{line} does not say {expected!r}:\n{said}")
-    print(type_line(f"python {CHECK} {README}", folder, programs), end="")
+    print(type_line(shlex.join(["python", str(CHECK), str(README)]), folder, programs), end="")
     type_line(f"{install} 'attnscale[plot]'", folder, programs)
     for line in command_lines(README):
         type_line(line, folder, programs)

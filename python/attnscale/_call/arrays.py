@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -186,12 +186,23 @@ def in_native_order(name: str, array: NDArray[Any], given: Any = None) -> NDArra
 
 def float_type_error(name: str, given: Any, dtype: np.dtype[Any]) -> TypeError:
     """The error for an array that is not of a float type, with the conversion that its library offers."""
+    hint = f"; use {conversion(name, given, 'float32')}" if dtype.kind in "iub" else ""
+    return TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
+
+
+def conversion(name: str, given: Any, to: Literal["float32", "bool"]) -> str:
+    """Words that convert an array, a tensor or numbers in a list to a type, for the hint of an error."""
     while isinstance(given, np.ndarray) and given.base is not None:  # views of a tensor lead to the tensor
         given = given.base
     of = type(given).__module__.partition(".")[0]
-    convert = {"torch": "float()", "jax": "astype(jnp.float32)", "jaxlib": "astype(jnp.float32)"}
-    hint = f"; use {name}.{convert.get(of, 'astype(np.float32)')}" if dtype.kind in "iub" else ""
-    return TypeError(f"{name} must be {_FLOAT_NAMES}, got {dtype}{hint}")
+    if of == "torch":
+        return f"{name}.{'float' if to == 'float32' else to}()"
+    if of in ("jax", "jaxlib"):
+        return f"{name}.astype({'jnp.' * (to == 'float32')}{to})"
+    numpy_type = "np.float32" if to == "float32" else to
+    if isinstance(given, list | tuple | int):
+        return f"np.asarray({name}, {numpy_type})"
+    return f"{name}.astype({numpy_type})"
 
 
 def _explain_axes(*shapes: _Shape | None) -> None:

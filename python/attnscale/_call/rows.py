@@ -13,7 +13,7 @@ import numpy as np
 
 from .._base.checks import as_array, boolean, fit_to, shown, warn
 from .._core import Intervals
-from .arrays import ARRAY, Extents, Unread, is_float_type
+from .arrays import ARRAY, Extents, Unread, conversion, is_float_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ def read_mask(attn_mask: Any, extents: Extents) -> NDArray[Any] | Unread:
     """A boolean or additive mask in a shape that broadcasts to (..., heads, n_queries, n_keys)."""
     mask: Any = attn_mask
     if type(mask) is Unread:
-        _check_mask_type(mask.dtype)
+        check_mask_type(mask, mask.dtype)
     else:
         mask = typed_mask(mask)
     shape = (*extents.leading, extents.n_queries, extents.n_keys)
@@ -67,14 +67,16 @@ def typed_mask(attn_mask: Any) -> NDArray[Any]:
     """A mask of booleans or numbers that the core reads, in native byte order, of any shape."""
     mask = attn_mask if type(attn_mask) is np.ndarray else as_array("attn_mask", attn_mask)
     if mask.dtype != np.bool_ and not is_float_type(mask.dtype):
-        _check_mask_type(mask.dtype)
+        check_mask_type(attn_mask, mask.dtype)
         mask = mask.astype(mask.dtype.newbyteorder("="))
     return np.asarray(mask)
 
 
-def _check_mask_type(dtype: np.dtype[Any]) -> None:
+def check_mask_type(given: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse a mask, or the type of a tensor, whose NumPy type is neither boolean nor float."""
     if dtype != np.bool_ and not (is_float_type(dtype) or is_float_type(dtype.newbyteorder("="))):
-        hint = "; attn_mask.astype(bool) if nonzero = take part" if dtype.kind in "iu" else ""
+        words = conversion("attn_mask", given, "bool")
+        hint = f"; {words} if nonzero = take part" if dtype.kind in "iu" else ""
         raise TypeError(f"attn_mask must be bool or float, got {dtype}{hint}")
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ..._base.checks import bfloat16_tensor, shown
 from ..._call.arrays import Unread, float_type_error, is_float_type, shape_in
+from ..._call.rows import check_mask_type
 
 #: A tensor without its numbers.
 ShapeAndType = tuple[tuple[int, ...], torch.dtype]
@@ -105,6 +106,14 @@ def _unread(name: str, given: ShapeAndType) -> Unread:
     found = numpy_type(name, dtype)
     if not is_float_type(found):
         raise float_type_error(name, dtype, found)
+    return Unread(shape, found)
+
+
+def unread_mask(given: ShapeAndType) -> Unread:
+    """A mask for a plan, boolean or of a float type."""
+    shape, dtype = given
+    found = numpy_type("attn_mask", dtype)
+    check_mask_type(dtype, found)
     return Unread(shape, found)
 
 

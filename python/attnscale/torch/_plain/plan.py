@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ... import laws
-from ..._call.arrays import Unread
 from ..._call.call import Call
 from ..._call.distance import law_factor
 from ..._call.plan import Plan
@@ -22,7 +21,7 @@ from ...laws._registry import open_law
 from .._base.arguments import N_TENSORS, SCHEMA, Arguments
 from .._base.autograd import Differentiable
 from .._base.private import constant_when_compiled, is_traced
-from .._base.tensors import ShapeAndType, array, numpy_type, unread_rows, wide_type
+from .._base.tensors import ShapeAndType, array, unread_mask, unread_rows, wide_type
 from .scores import Scores, Visible, blocks_of_rows, key_count, visible_of, wide_rows
 from .sums import softmax, softmax_entropy
 
@@ -163,7 +162,7 @@ def _read(call: Arguments, shapes: _Shapes, device: torch.device) -> RowPlan:
     options = small.mapped(torch.Tensor.cpu).options()
     query, key, value, mask = shapes
     if mask is not None:
-        options["attn_mask"] = Unread(mask[0], numpy_type("attn_mask", mask[1]))
+        options["attn_mask"] = unread_mask(mask)
     plan = Plan.of(*unread_rows(query, key, value), options)
     plan.form_scores()
     rows = _TensorRows(plan, call)

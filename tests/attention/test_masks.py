@@ -173,3 +173,5 @@ def test_a_float_mask_of_zeros_and_ones_is_most_likely_a_mistake() -> None:
     np.testing.assert_allclose(biased, reference.attention(q, k, v, attn_mask=mask), atol=1e-5)
     for said in (mask * 0, mask * 2, mask - 0.5, np.where(mask > 0, 0, -np.inf).astype(np.float32)):
         at.attention(q, k, v, attn_mask=said)  # warnings are errors here
+    with pytest.warns(UserWarning, match=r"; np\.asarray\(attn_mask, bool\) hides the keys with 0"):
+        at.attention(q, k, v, attn_mask=mask.tolist())

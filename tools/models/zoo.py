@@ -27,6 +27,13 @@ LARGEST = 40_000_000
 KEYS: dict[str, dict[str, Any]] = {
     "gemma3": {"mm_tokens_per_image": 16},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
+    # Four neighbouring patches become one vector.
+    "llama4_vision_model": {
+        "intermediate_size": 256,
+        "projector_input_dim": 64,
+        "projector_output_dim": 64,
+        "vision_output_dim": 64,
+    },
 }
 
 #: Stand-in for a backbone of timm.

@@ -26,6 +26,13 @@ ARRAY = np.ndarray
 FLOAT64, FLOAT32, _FLOAT16 = np.dtype("float64"), np.dtype("float32"), np.dtype("float16")
 _FLOAT_TYPES = frozenset((FLOAT64, FLOAT32, _FLOAT16))
 _FLOAT_NAMES = "float64, float32, float16 or bfloat16"
+_NUMPY_TYPES = {"float32": "np.float32", "bool": "bool"}
+#: Methods that convert, where they are not NumPy's, by the module of the array's type.
+_CONVERSIONS = {
+    "torch": {"float32": "float()", "bool": "bool()"},
+    "jax": {"float32": "astype(jnp.float32)"},
+    "jaxlib": {"float32": "astype(jnp.float32)"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +201,10 @@ def conversion(name: str, given: Any, to: Literal["float32", "bool"]) -> str:
     """Words that convert an array, a tensor or numbers in a list to a type, for the hint of an error."""
     while isinstance(given, np.ndarray) and given.base is not None:  # views of a tensor lead to the tensor
         given = given.base
-    of = type(given).__module__.partition(".")[0]
-    if of == "torch":
-        return f"{name}.{'float' if to == 'float32' else to}()"
-    if of in ("jax", "jaxlib"):
-        return f"{name}.astype({'jnp.' * (to == 'float32')}{to})"
-    numpy_type = "np.float32" if to == "float32" else to
     if isinstance(given, list | tuple | int):
-        return f"np.asarray({name}, {numpy_type})"
-    return f"{name}.astype({numpy_type})"
+        return f"np.asarray({name}, {_NUMPY_TYPES[to]})"
+    of = type(given).__module__.partition(".")[0]
+    return f"{name}.{_CONVERSIONS.get(of, {}).get(to, f'astype({_NUMPY_TYPES[to]})')}"
 
 
 def _explain_axes(*shapes: _Shape | None) -> None:
